@@ -1,0 +1,353 @@
+"""The schema of a run: frozen dataclasses, parsed strictly from an ``ml_collections`` config.
+
+A field that the schema does not know is an error that names its path and the nearest field that
+exists; so is a value of the wrong type or outside its range. Nothing here imports JAX: a config
+can be built, checked and printed on a laptop.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+Objective = Literal["clm", "mlm"]
+MaskMode = Literal["bidirectional", "causal"]
+ScheduleKind = Literal["warmup_constant", "one_minus_sqrt", "linear", "cosine"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A prepared corpus (the output of ``cpt_jax.data.prepare``)."""
+
+    name: str
+    path: str
+    weight: float  # share of the run's tokens, in proportion to the other sources' weights
+    raw: str | None = None  # glob of the text it is made from, quoted when the corpus is missing
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What is read, and in which order."""
+
+    sources: tuple[Source, ...]
+    seq_len: int = 8192  # tokens per row
+    shuffle_seed: int = 42  # order of rows; shared by the two twins of an experiment
+    tokenizer: str | None = None  # quoted in the `prepare` command when a corpus is missing
+    reader_threads: int = 16
+    prefetch_rows: int = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The encoder's shape and how it computes."""
+
+    size: str | None = None  # "base", "large" or a config.json; None: that of `init.source`
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # Hugging Face's fields
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"  # of the compute; parameters are float32
+    remat: bool = True  # recompute each layer's activations in the backward pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Init:
+    """Where the parameters come from.
+
+    ``source`` is ``scratch``, a Hugging Face directory or hub id, or ``RUN@STEP`` or
+    ``RUN@PHASE`` for a checkpoint of another run of ours.
+    """
+
+    source: str
+    state: Literal["params", "params+opt_state"] = "params"
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """AdamW, one for all phases: its state crosses their boundaries untouched."""
+
+    b1: float = 0.9
+    b2: float = 0.98
+    eps: float = 1e-6
+    weight_decay: float = 1e-5
+    # "composer": p <- p - lr * adam - (lr / peak) * weight_decay * p; "adamw": lr * weight_decay
+    decay_mode: Literal["composer", "adamw"] = "composer"
+    clip_norm: float | None = None
+    max_nonfinite_steps: int = 10  # consecutive updates skipped before the run stops
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRate:
+    """A schedule over the tokens of one phase."""
+
+    kind: ScheduleKind
+    peak: float
+    end_fraction: float = 0.0  # learning rate at the end of the phase, as a share of `peak`
+    warmup_tokens: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stretch of training under one objective. It never changes the structure of the state."""
+
+    name: str
+    objective: Objective
+    tokens: int
+    batch_size: int  # rows per optimizer step, over all devices and hosts
+    learning_rate: LearningRate
+    mask_rate: float | None = None  # share of tokens selected for prediction; mlm only
+    # one mode, or one per layer; None: causal for clm, bidirectional for mlm
+    mask_mode: MaskMode | tuple[MaskMode, ...] | None = None
+    microbatches: int = 1  # gradient accumulation: the batch is taken in this many pieces
+    freeze: tuple[str, ...] = ()  # patterns on parameter paths
+    freeze_mode: Literal["zero_grad", "strict"] = "zero_grad"
+    mixture: Mapping[str, float] | None = None  # weights that replace the sources' own
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Held-out loss under both objectives."""
+
+    every_steps: int = 250  # and before the first step, and at the end of each phase
+    rows_per_source: int = 64
+    batch_size: int = 16  # rows
+    mask_rate: float = 0.15
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpointing:
+    """When the state is saved; the end of a phase always is, and is never deleted."""
+
+    every_steps: int = 250
+    keep: int = 2  # latest checkpoints that stay, besides the ends of phases
+
+
+@dataclasses.dataclass(frozen=True)
+class Logging:
+    every_steps: int = 10
+    tensorboard: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """The Hugging Face directory written at the end of the run."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One run."""
+
+    name: str
+    data: Data
+    init: Init
+    phases: tuple[Phase, ...]
+    model: Model = Model()
+    optimizer: Optimizer = Optimizer()
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpointing = Checkpointing()
+    logging: Logging = Logging()
+    export: Export = Export()
+    seed: int = 17  # initialisation, dropout and corruption
+
+
+# What may change when a run is resumed: none of it touches the numbers.
+RESUMABLE = frozenset({"checkpoint", "logging", "export"})
+
+
+def phase_steps(phase: Phase, seq_len: int) -> int:
+    """Optimizer steps of a phase: the fewest that see all of ``phase.tokens``."""
+    return math.ceil(phase.tokens / (phase.batch_size * seq_len))
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    """Returns the ``Config`` that a mapping or ``ConfigDict`` describes.
+
+    Raises:
+      ValueError: all unknown or missing fields, wrong types and impossible values, by path.
+    """
+    faults: list[str] = []
+    config = _parse(Config, raw, "config", faults)
+    if not faults:
+        faults = _impossible(config)
+    if faults:
+        raise ValueError("the config has faults:\n  " + "\n  ".join(faults))
+    return config
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Returns the config as plain JSON types (tuples as lists)."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def digest(config: Config) -> str:
+    """Returns a hash of everything in the config that a resumed run may not change."""
+    fixed = {k: v for k, v in to_dict(config).items() if k not in RESUMABLE}
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
+    """Returns one line per leaf on which two ``to_dict`` forms differ, with both values."""
+    lines = []
+    for key in sorted(old.keys() | new.keys()):
+        where = f"{path}.{key}" if path else str(key)
+        a, b = old.get(key, "absent"), new.get(key, "absent")
+        if isinstance(a, list) and isinstance(b, list):
+            a, b = dict(enumerate(a)), dict(enumerate(b))
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            lines += differences(a, b, where)
+        elif a != b:
+            lines.append(f"{where}: {a!r} -> {b!r}")
+    return lines
+
+
+def _parse(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
+    """Parses ``value`` as the annotated type ``kind``; faults are collected, not raised."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _parse_dataclass(kind, value, path, faults)
+    if origin is Literal:
+        if value not in arguments:
+            faults.append(f"{path}: {value!r} is not one of {', '.join(map(repr, arguments))}")
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _parse_union(arguments, value, path, faults)
+    if origin is tuple:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            faults.append(f"{path}: {value!r} is not a list")
+            return value
+        items = enumerate(value)
+        return tuple(_parse(arguments[0], item, f"{path}[{i}]", faults) for i, item in items)
+    if origin is Mapping:
+        if not hasattr(value, "items"):
+            faults.append(f"{path}: {value!r} is not a mapping")
+            return value
+        return {k: _parse(arguments[1], v, f"{path}.{k}", faults) for k, v in value.items()}
+    if kind is Any:
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # 1e9 tokens
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        faults.append(f"{path}: {value!r} is a {type(value).__name__}, not a {kind.__name__}")
+    return value
+
+
+def _parse_union(kinds: Sequence[Any], value: Any, path: str, faults: list[str]) -> Any:
+    """Parses with the first alternative that takes the value; else reports the last one's fault."""
+    if value is None and type(None) in kinds:
+        return None
+    attempt: list[str] = []
+    for kind in (k for k in kinds if k is not type(None)):
+        attempt = []
+        parsed = _parse(kind, value, path, attempt)
+        if not attempt:
+            return parsed
+    faults += attempt
+    return value
+
+
+def _parse_dataclass(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
+    if isinstance(value, kind):
+        return value
+    if not hasattr(value, "items"):
+        faults.append(f"{path}: {value!r} is not a group of fields ({kind.__name__})")
+        return value
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
+    parsed = {}
+    for name, item in value.items():
+        if name not in fields:
+            nearest = difflib.get_close_matches(name, fields, n=1, cutoff=0)
+            faults.append(f"{path}.{name}: unknown field; did you mean {path}.{nearest[0]}?")
+        else:
+            parsed[name] = _parse(hints[name], item, f"{path}.{name}", faults)
+    for name, field in fields.items():
+        required = (field.default, field.default_factory) == (dataclasses.MISSING,) * 2
+        if required and name not in value:
+            faults.append(f"{path}.{name}: missing")
+    return None if faults else kind(**parsed)
+
+
+def _impossible(config: Config) -> list[str]:
+    """Returns the faults of a well-typed config whose values cannot be meant."""
+    faults = []
+
+    def check(holds: bool, path: str, value: Any, allowed: str) -> None:
+        if not holds:
+            faults.append(f"config.{path}: {value!r} is not {allowed}")
+
+    names = [source.name for source in config.data.sources]
+    check(bool(names), "data.sources", [], "a list of at least one source")
+    check(len(set(names)) == len(names), "data.sources", names, "a list of distinct names")
+    for i, source in enumerate(config.data.sources):
+        check(source.weight >= 0, f"data.sources[{i}].weight", source.weight, "at least 0")
+    check(config.data.seq_len >= 2, "data.seq_len", config.data.seq_len, "at least 2 tokens")
+    for group, field in (
+        ("evaluation", "every_steps"),
+        ("evaluation", "rows_per_source"),
+        ("evaluation", "batch_size"),
+        ("checkpoint", "every_steps"),
+        ("checkpoint", "keep"),
+        ("logging", "every_steps"),
+        ("optimizer", "max_nonfinite_steps"),
+    ):
+        value = getattr(getattr(config, group), field)
+        check(value >= 1, f"{group}.{field}", value, "at least 1")
+    rate = config.evaluation.mask_rate
+    check(0 < rate < 1, "evaluation.mask_rate", rate, "between 0 and 1")
+    for field in ("b1", "b2"):
+        value = getattr(config.optimizer, field)
+        check(0 <= value < 1, f"optimizer.{field}", value, "in [0, 1)")
+    check(config.optimizer.eps > 0, "optimizer.eps", config.optimizer.eps, "above 0")
+    phase_names = [phase.name for phase in config.phases]
+    check(bool(phase_names), "phases", [], "a list of at least one phase")
+    check(len(set(phase_names)) == len(phase_names), "phases", phase_names, "distinct names")
+    check(
+        config.init.source != "scratch" or config.init.state == "params",
+        "init.state",
+        config.init.state,
+        "'params', the only state there is to start from scratch",
+    )
+    if config.init.source == "scratch":
+        check(config.model.size is not None, "model.size", None, "given, as init is from scratch")
+    for i, phase in enumerate(config.phases):
+        _impossible_phase(phase, f"phases[{i}]", names, check)
+    return faults
+
+
+def _impossible_phase(phase: Phase, path: str, sources: list[str], check: Any) -> None:
+    check(not phase.name.isdigit(), f"{path}.name", phase.name, "a name (numbers mean steps)")
+    check(phase.tokens > 0, f"{path}.tokens", phase.tokens, "above 0")
+    check(phase.batch_size > 0, f"{path}.batch_size", phase.batch_size, "above 0")
+    check(
+        phase.microbatches > 0 and phase.batch_size % max(phase.microbatches, 1) == 0,
+        f"{path}.microbatches",
+        phase.microbatches,
+        f"a divisor of the batch size {phase.batch_size}",
+    )
+    if phase.objective == "mlm":
+        rate = phase.mask_rate
+        check(rate is not None and 0 < rate < 1, f"{path}.mask_rate", rate, "between 0 and 1")
+    else:
+        allowed = "None: only objective 'mlm' has one"
+        check(phase.mask_rate is None, f"{path}.mask_rate", phase.mask_rate, allowed)
+        modes = [phase.mask_mode] if isinstance(phase.mask_mode, str) else phase.mask_mode or ()
+        for mode in modes:
+            allowed = "causal: next-token targets are visible under any other mask"
+            check(mode == "causal", f"{path}.mask_mode", mode, allowed)
+    rate = phase.learning_rate
+    check(rate.peak > 0, f"{path}.learning_rate.peak", rate.peak, "above 0")
+    end = rate.end_fraction
+    check(0 <= end <= 1, f"{path}.learning_rate.end_fraction", end, "in [0, 1]")
+    warmup = rate.warmup_tokens
+    allowed = f"between 0 and the phase's {phase.tokens} tokens"
+    check(0 <= warmup <= phase.tokens, f"{path}.learning_rate.warmup_tokens", warmup, allowed)
+    for name, weight in (phase.mixture or {}).items():
+        allowed = f"one of the sources ({', '.join(sources)})"
+        check(name in sources, f"{path}.mixture", name, allowed)
+        check(weight >= 0, f"{path}.mixture.{name}", weight, "at least 0")
