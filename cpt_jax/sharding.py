@@ -1,0 +1,43 @@
+"""The device mesh, and where arrays live on it.
+
+Rows of a batch are spread over the axes ``replica`` and ``fsdp``; parameters and optimizer
+state are replicated, which is the fast layout for a model that fits on one device.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+AXES = ("replica", "fsdp", "tensor")
+BATCH = PartitionSpec(("replica", "fsdp"))
+
+
+def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Returns a data-parallel mesh over ``devices`` (default: all of them)."""
+    devices = jax.devices() if devices is None else devices
+    # make_mesh would choose Explicit axes, under which each operation must name its sharding.
+    types = (AxisType.Auto,) * len(AXES)
+    return jax.make_mesh((len(devices), 1, 1), AXES, axis_types=types, devices=devices)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Returns the sharding that keeps a whole copy on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def place_batch(mesh: Mesh, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+    """Returns this host's rows as global arrays, the leading dimension spread over the mesh."""
+    sharding = NamedSharding(mesh, BATCH)
+    return {
+        name: jax.make_array_from_process_local_data(sharding, array)
+        for name, array in batch.items()
+    }
+
+
+def check_divisible(mesh: Mesh, rows: int, where: str) -> None:
+    """Raises ValueError unless ``rows`` can be spread evenly over the mesh."""
+    shards = mesh.shape["replica"] * mesh.shape["fsdp"]
+    if rows % shards:
+        raise ValueError(f"{where}: {rows} rows cannot be spread over {shards} devices evenly")
