@@ -126,6 +126,8 @@ class Checkpointing:
 
 @dataclasses.dataclass(frozen=True)
 class Logging:
+    """Where the training loss goes besides the progress line."""
+
     every_steps: int = 10
     tensorboard: bool = True
 

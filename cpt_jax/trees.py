@@ -20,7 +20,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether ``path`` is named by ``pattern``: ``*`` stays within a segment, ``**`` crosses dots."""
+    """Whether ``pattern`` names ``path``: ``*`` stays within a segment, ``**`` crosses dots."""
     return _compiled(pattern).fullmatch(path) is not None
 
 
