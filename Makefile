@@ -24,7 +24,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found: name one with PYTHON=..."; exit 1; }
 	test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "$(PYTHON) has no venv module (Debian: apt install python3-venv)"; exit 1; }
-	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[test]' -c constraints.txt
+	@echo "installing into $(VENV): minutes the first time"
+	$(PY) -m pip install -qq --disable-pip-version-check -e '.[test]' -c constraints.txt
 	@touch $@
 
 demo: setup  ## the whole detour on a small model, on the CPU; report in DEMO_DIR (runs/demo)
