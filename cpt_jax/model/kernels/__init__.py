@@ -1,0 +1,1 @@
+"""Attention kernels, one module per backend; all take the key intervals of `model.ranges`."""

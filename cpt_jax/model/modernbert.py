@@ -1,0 +1,408 @@
+"""ModernBERT (Warner et al. 2024, arXiv 2412.13663) as Flax NNX modules.
+
+Names and arithmetic are those of transformers 5.24 `modeling_modernbert.py`, with two additions:
+a causal mask (`mask_mode`) and rows that pack several documents (`segment_ids`). Training code
+works on the `(graphdef, params)` of `split`, where `params` is one flat dict of paths.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from cpt_jax.model.attention import attention
+from cpt_jax.model.ranges import key_ranges, positions
+from cpt_jax.model.spec import FULL, ModelSpec
+
+Params = dict[str, jax.Array]
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_pytorch_tanh": partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+}
+
+
+class Output(NamedTuple):
+    """What the model returns, in Hugging Face's names.
+
+    Attributes:
+      logits: [B, L, V], fp32.
+      last_hidden_state: [B, L, D] after the final norm, in the compute dtype.
+      hidden_states: N + 1 arrays [B, L, D], or None unless asked for: the embeddings, then each
+        layer's output, the last of them after the final norm, as in transformers.
+    """
+
+    logits: Float[Array, "B L V"]
+    last_hidden_state: Float[Array, "B L D"]
+    hidden_states: tuple[Float[Array, "B L D"], ...] | None
+
+
+class Context(NamedTuple):
+    """What a layer's attention needs besides its input."""
+
+    k_start: Int[Array, "B L"]
+    k_end: Int[Array, "B L"]
+    cos: Float[Array, "B L 1 R"]
+    sin: Float[Array, "B L 1 R"]
+
+
+class Embeddings(nnx.Module):
+    """Token embeddings, normalised."""
+
+    def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs, dtype: DTypeLike):
+        self.tok_embeddings = nnx.Embed(
+            spec.vocab_size,
+            spec.hidden_size,
+            # Looked up in fp32: casting the whole table first would cost more than the layer.
+            dtype=jnp.float32,
+            embedding_init=_truncated_normal(spec, spec.initializer_range),
+            rngs=rngs,
+        )
+        self.norm = _norm(spec, rngs, dtype)
+        self.drop = nnx.Dropout(spec.embedding_dropout)
+
+    def __call__(
+        self, input_ids: Int[Array, "B L"], dropout_key: PRNGKeyArray | None
+    ) -> Float[Array, "B L D"]:
+        return _drop(self.drop, self.norm(self.tok_embeddings(input_ids)), dropout_key)
+
+
+class Attention(nnx.Module):
+    """Multi-head attention with rotary positions."""
+
+    def __init__(self, spec: ModelSpec, window: int | None, *, rngs: nnx.Rngs, dtype: DTypeLike):
+        size, bias = spec.hidden_size, spec.attention_bias
+        self.head_size = spec.head_size
+        self.window = window
+        self.Wqkv = _linear(spec, size, 3 * size, bias, rngs, dtype)
+        self.Wo = _linear(spec, size, size, bias, rngs, dtype, residual=True)
+        self.out_drop = nnx.Dropout(spec.attention_out_dropout)
+
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        context: Context,
+        causal: bool,
+        dropout_key: PRNGKeyArray | None,
+    ) -> Float[Array, "B L D"]:
+        qkv = self.Wqkv(x).reshape(*x.shape[:2], 3, -1, self.head_size)
+        q, k, v = (qkv[:, :, i] for i in range(3))
+        q, k = (_rotate(y, context.cos, context.sin) for y in (q, k))
+        out = attention(q, k, v, context.k_start, context.k_end, window=self.window, causal=causal)
+        return _drop(self.out_drop, self.Wo(out.reshape(x.shape)), dropout_key)
+
+
+class Mlp(nnx.Module):
+    """The gated unit `Wo(act(input) * gate)`, with `Wi` giving input and gate side by side."""
+
+    def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs, dtype: DTypeLike):
+        size, inner, bias = spec.hidden_size, spec.intermediate_size, spec.mlp_bias
+        self.activation = spec.hidden_activation
+        self.Wi = _linear(spec, size, 2 * inner, bias, rngs, dtype)
+        self.Wo = _linear(spec, inner, size, bias, rngs, dtype, residual=True)
+        self.drop = nnx.Dropout(spec.mlp_dropout)
+
+    def __call__(
+        self, x: Float[Array, "B L D"], dropout_key: PRNGKeyArray | None
+    ) -> Float[Array, "B L D"]:
+        value, gate = jnp.split(self.Wi(x), 2, axis=-1)
+        gated = ACTIVATIONS[self.activation](value) * gate
+        return self.Wo(_drop(self.drop, gated, dropout_key))
+
+
+class Layer(nnx.Module):
+    """One pre-norm block. The first has no `attn_norm`: the embeddings are already normalised."""
+
+    def __init__(self, spec: ModelSpec, index: int, *, rngs: nnx.Rngs, dtype: DTypeLike):
+        is_global = spec.layer_types[index] == FULL
+        self.attn_norm = _norm(spec, rngs, dtype) if index > 0 else None
+        window = None if is_global else spec.window
+        self.attn = Attention(spec, window, rngs=rngs, dtype=dtype)
+        self.mlp_norm = _norm(spec, rngs, dtype)
+        self.mlp = Mlp(spec, rngs=rngs, dtype=dtype)
+        self.rope_theta = spec.global_rope_theta if is_global else spec.local_rope_theta
+
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        context: Context,
+        causal: bool,
+        dropout_key: PRNGKeyArray | None,
+    ) -> Float[Array, "B L D"]:
+        attn_key, mlp_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+        normed = x if self.attn_norm is None else self.attn_norm(x)
+        x = x + self.attn(normed, context, causal, attn_key)
+        return x + self.mlp(self.mlp_norm(x), mlp_key)
+
+
+class Encoder(nnx.Module):
+    """Embeddings, layers and final norm: transformers' `ModernBertModel`."""
+
+    def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs, dtype: DTypeLike):
+        self.embeddings = Embeddings(spec, rngs=rngs, dtype=dtype)
+        layers = range(spec.num_hidden_layers)
+        self.layers = nnx.List([Layer(spec, i, rngs=rngs, dtype=dtype) for i in layers])
+        self.final_norm = _norm(spec, rngs, dtype)
+
+
+class PredictionHead(nnx.Module):
+    """Dense, activation, norm: what stands between the encoder and the decoder."""
+
+    def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs, dtype: DTypeLike):
+        size = spec.hidden_size
+        self.activation = spec.classifier_activation
+        self.dense = _linear(spec, size, size, spec.classifier_bias, rngs, dtype, residual=True)
+        self.norm = _norm(spec, rngs, dtype)
+
+    def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        return self.norm(ACTIVATIONS[self.activation](self.dense(hidden)))
+
+
+class Decoder(nnx.Module):
+    """Logits over the vocabulary; it owns a kernel only where the spec unties it."""
+
+    def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs):
+        size, vocab = spec.hidden_size, spec.vocab_size
+        init = _truncated_normal(spec, _residual_std(spec))
+        tied = spec.tie_word_embeddings
+        self.kernel = None if tied else nnx.Param(init(rngs.params(), (size, vocab)))
+        self.bias = nnx.Param(jnp.zeros(vocab)) if spec.decoder_bias else None
+
+    def __call__(
+        self, features: Float[Array, "*B D"], embedding: Float[Array, "V D"]
+    ) -> Float[Array, "*B V"]:
+        kernel = embedding.T if self.kernel is None else self.kernel[...]
+        logits = jnp.matmul(
+            features, kernel.astype(features.dtype), preferred_element_type=jnp.float32
+        )
+        return logits if self.bias is None else logits + self.bias[...]
+
+
+class ModernBert(nnx.Module):
+    """ModernBERT with its prediction head: transformers' `ModernBertForMaskedLM`.
+
+    Args:
+      spec: sizes and switches.
+      rngs: where initial parameters come from (`nnx.Rngs(key)`).
+      dtype: the dtype of activations and products, float32 or bfloat16. Parameters are fp32
+        always; norms' statistics, rotary positions, softmax and logits are computed in fp32.
+      remat: recompute each layer in the backward pass instead of keeping what it computed.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        rngs: nnx.Rngs,
+        dtype: DTypeLike = jnp.float32,
+        remat: bool = False,
+    ):
+        self.spec = spec
+        self.dtype = jnp.dtype(dtype)
+        self.remat = remat
+        self.model = Encoder(spec, rngs=rngs, dtype=dtype)
+        self.head = PredictionHead(spec, rngs=rngs, dtype=dtype)
+        self.decoder = Decoder(spec, rngs=rngs)
+
+    def __call__(
+        self,
+        input_ids: Int[Array | np.ndarray, "B L"],
+        segment_ids: Int[Array | np.ndarray, "B L"] | None = None,
+        mask_mode: str | tuple[str, ...] = "bidirectional",
+        output_hidden_states: bool = False,
+        dropout_key: PRNGKeyArray | None = None,
+    ) -> Output:
+        """Logits and hidden states of every token; see `encode` for the arguments."""
+        states = self._hidden_states(input_ids, segment_ids, mask_mode, dropout_key)
+        embedding = self.model.embeddings.tok_embeddings.embedding[...]
+        logits = self.decoder(self.predict(states[-1]), embedding)
+        return Output(logits, states[-1], states if output_hidden_states else None)
+
+    def encode(
+        self,
+        input_ids: Int[Array | np.ndarray, "B L"],
+        segment_ids: Int[Array | np.ndarray, "B L"] | None = None,
+        mask_mode: str | tuple[str, ...] = "bidirectional",
+        dropout_key: PRNGKeyArray | None = None,
+    ) -> Float[Array, "B L D"]:
+        """The hidden states after the final norm, in the compute dtype.
+
+        Args:
+          input_ids: token ids below V; an id outside gives NaN.
+          segment_ids: the document of each token, 0 for padding; documents are contiguous, see
+            only themselves and count positions from 0. None is one document a row.
+          mask_mode: "bidirectional" or "causal", for all layers or one for each.
+          dropout_key: the key of every dropout in this call; None switches dropout off.
+
+        Raises:
+          ValueError: for an unknown mask mode, a tuple that is not one mode a layer, or a dropout
+            key where the spec asks for dropout of attention probabilities.
+        """
+        return self._hidden_states(input_ids, segment_ids, mask_mode, dropout_key)[-1]
+
+    def predict(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        """The prediction head's output for hidden states of `encode`: what the decoder reads."""
+        return self.head(hidden)
+
+    def _hidden_states(
+        self, input_ids, segment_ids, mask_mode, dropout_key
+    ) -> tuple[Float[Array, "B L D"], ...]:
+        input_ids = jnp.asarray(input_ids)
+        segments = jnp.ones(input_ids.shape, jnp.int32) if segment_ids is None else segment_ids
+        modes = self._modes(mask_mode)
+        contexts = self._contexts(jnp.asarray(segments), modes)
+        keys = self._dropout_keys(dropout_key)
+        states = [self.model.embeddings(input_ids, keys[-1])]
+        for layer, mode, context, key in zip(
+            self.model.layers, modes, contexts, keys[:-1], strict=True
+        ):
+            graphdef, params = nnx.split(layer)
+
+            def apply(params, x, context, key, graphdef=graphdef, causal=mode == "causal"):
+                return nnx.merge(graphdef, params)(x, context, causal, key)
+
+            apply = jax.checkpoint(apply) if self.remat else apply
+            states.append(apply(params, states[-1], context, key))
+        states[-1] = self.model.final_norm(states[-1])
+        return tuple(states)
+
+    def _modes(self, mask_mode: str | tuple[str, ...]) -> tuple[str, ...]:
+        layers = self.spec.num_hidden_layers
+        modes = (mask_mode,) * layers if isinstance(mask_mode, str) else tuple(mask_mode)
+        if len(modes) != layers:
+            raise ValueError(
+                f"mask_mode: {len(modes)} modes for {layers} layers; give one, or one for each"
+            )
+        return modes
+
+    def _contexts(self, segment_ids: Int[Array, "B L"], modes: tuple[str, ...]) -> list[Context]:
+        """One context a layer; layers alike in mode and window, or in theta, share arrays."""
+        index = positions(segment_ids)
+        layers = list(self.model.layers)
+        pairs = [(mode, layer.attn.window) for mode, layer in zip(modes, layers, strict=True)]
+        ranges = {pair: key_ranges(segment_ids, *pair) for pair in set(pairs)}
+        thetas = {layer.rope_theta for layer in layers}
+        rotations = {t: _rotation(index, t, self.spec.head_size) for t in thetas}
+        return [
+            Context(*ranges[pair], *rotations[layer.rope_theta])
+            for pair, layer in zip(pairs, layers, strict=True)
+        ]
+
+    def _dropout_keys(self, key: PRNGKeyArray | None) -> list[PRNGKeyArray | None]:
+        """A key for each layer, and last that of the embeddings."""
+        spec = self.spec
+        if key is None:
+            return [None] * (spec.num_hidden_layers + 1)
+        if spec.attention_dropout > 0:
+            raise ValueError(
+                f"attention_dropout: {spec.attention_dropout} drops attention probabilities, "
+                "which the block-wise kernels never hold; allowed: 0 (attention_out_dropout "
+                "drops the attention's output)"
+            )
+        return [jax.random.fold_in(key, i) for i in range(spec.num_hidden_layers + 1)]
+
+
+def split(model: ModernBert) -> tuple[nnx.GraphDef, Params]:
+    """The model's static structure and its parameters by path, `model.layers.3.attn.Wo.kernel`."""
+    graphdef, state = nnx.split(model)
+    flat = nnx.to_flat_state(state)
+    return graphdef, {".".join(map(str, path)): leaf.get_value() for path, leaf in flat}
+
+
+def merge(graphdef: nnx.GraphDef, params: Params) -> ModernBert:
+    """The model that `split` took apart; works under `jit` and `grad`."""
+    leaves = [
+        (tuple(int(p) if p.isdigit() else p for p in path.split(".")), nnx.Param(value))
+        for path, value in params.items()
+    ]
+    return nnx.merge(graphdef, nnx.from_flat_state(leaves))
+
+
+def structure(
+    spec: ModelSpec, *, dtype: DTypeLike = jnp.float32, remat: bool = False
+) -> nnx.GraphDef:
+    """The graphdef that `merge` puts parameters into, without allocating any."""
+
+    def build():
+        return ModernBert(spec, rngs=nnx.Rngs(0), dtype=dtype, remat=remat)
+
+    return split(nnx.eval_shape(build))[0]
+
+
+def init_params(spec: ModelSpec, key: PRNGKeyArray) -> Params:
+    """Fresh fp32 parameters as transformers' `ModernBertPreTrainedModel._init_weights` draws them.
+
+    Matrices are normal, truncated at `initializer_cutoff_factor` standard deviations of
+    `initializer_range`, those that write to the residual stream (and the head's and decoder's) of
+    `initializer_range / sqrt(2 N)`; biases 0, norms 1. Traceable: jit it with `out_shardings` to
+    draw each shard where it lives.
+    """
+    return split(ModernBert(spec, rngs=nnx.Rngs(key)))[1]
+
+
+def _truncated_normal(spec: ModelSpec, std: float) -> nnx.Initializer:
+    cutoff = spec.initializer_cutoff_factor
+    return nnx.initializers.truncated_normal(std, lower=-cutoff, upper=cutoff)
+
+
+def _residual_std(spec: ModelSpec) -> float:
+    return spec.initializer_range / (2 * spec.num_hidden_layers) ** 0.5
+
+
+def _linear(
+    spec: ModelSpec,
+    inputs: int,
+    outputs: int,
+    bias: bool,
+    rngs: nnx.Rngs,
+    dtype: DTypeLike,
+    residual: bool = False,
+) -> nnx.Linear:
+    std = _residual_std(spec) if residual else spec.initializer_range
+    init = _truncated_normal(spec, std)
+    return nnx.Linear(inputs, outputs, use_bias=bias, kernel_init=init, dtype=dtype, rngs=rngs)
+
+
+def _norm(spec: ModelSpec, rngs: nnx.Rngs, dtype: DTypeLike) -> nnx.LayerNorm:
+    return nnx.LayerNorm(
+        spec.hidden_size,
+        epsilon=spec.norm_eps,
+        use_bias=spec.norm_bias,
+        dtype=dtype,
+        # E[x^2] - E[x]^2 cancels where a channel's mean dominates, as ModernBERT's do.
+        use_fast_variance=False,
+        rngs=rngs,
+    )
+
+
+def _drop(drop: nnx.Dropout, x: Array, key: PRNGKeyArray | None) -> Array:
+    return drop(x, deterministic=key is None, rngs=key)
+
+
+def _rotation(
+    index: Int[Array, "B L"], theta: float, head_size: int
+) -> tuple[Float[Array, "B L 1 R"], Float[Array, "B L 1 R"]]:
+    """Cosine and sine of each position's angles, fp32, for the K / 2 pairs of channels."""
+    # In fp32 and in this order like the reference: one unit in the last place of a frequency is
+    # half a milliradian at position 8000.
+    exponents = np.arange(0, head_size, 2, dtype=np.float32) / np.float32(head_size)
+    frequencies = np.float32(1) / np.float32(theta) ** exponents
+    angles = index[..., None, None].astype(jnp.float32) * frequencies
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def _rotate(
+    x: Float[Array, "B L H K"], cos: Float[Array, "B L 1 R"], sin: Float[Array, "B L 1 R"]
+) -> Float[Array, "B L H K"]:
+    """Rotate channel c against channel c + K / 2, in fp32 (Su et al. 2021, in halves)."""
+    left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    rotated = jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+    return rotated.astype(x.dtype)
