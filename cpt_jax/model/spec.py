@@ -13,7 +13,7 @@ global theta).
 import dataclasses
 import math
 from types import UnionType
-from typing import Any, Self, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 ACTIVATIONS = ("gelu", "gelu_pytorch_tanh", "relu", "silu")
@@ -80,10 +80,10 @@ class ModelSpec:
     eos_token_id: int | None = 50282
 
     def __post_init__(self):
-        if not self.layer_types and type(self.num_hidden_layers) is int:
+        if not self.layer_types:
             pattern = _alternating(self.num_hidden_layers, DEFAULT_EVERY)
             object.__setattr__(self, "layer_types", pattern)
-        if faults := _type_faults(self) or _value_faults(self):
+        if faults := _value_faults(self):
             raise ValueError("a model that cannot be built:\n  " + "\n  ".join(faults))
 
     @property
@@ -136,7 +136,7 @@ class ModelSpec:
         return shapes
 
     @classmethod
-    def from_hf(cls, config: dict[str, Any], source: str = "config.json") -> Self:
+    def from_hf(cls, config: dict[str, Any], source: str = "config.json") -> "ModelSpec":
         """The model that a Hugging Face config.json (v4 form, v5 form, or both) describes.
 
         Raises: ValueError that lists every fault of the file: another architecture, a value that
@@ -168,6 +168,7 @@ class ModelSpec:
         if values.get("initializer_cutoff_factor", 0) is None:
             values["initializer_cutoff_factor"] = 3.0  # transformers' reading of null
         values.setdefault("attention_out_dropout", values.get("attention_dropout", 0.0))
+        values = _typed(values, faults)
         if not faults:
             try:
                 spec = cls(**values)
@@ -236,7 +237,7 @@ def _read_layer_types(config: dict[str, Any], layers: int, faults: list[str]) ->
 
 def _read_thetas(
     config: dict[str, Any], layer_types: tuple[str, ...], faults: list[str]
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """`global_rope_theta` and `local_rope_theta` from the v4 and v5 keys."""
     nested = config.get("rope_parameters") or {}
     flat = {key: config.get(key) for key in _ROPE if key != "rope_parameters"}
@@ -281,17 +282,18 @@ def _redundant_faults(spec: ModelSpec, config: dict[str, Any]) -> list[str]:
     ]
 
 
-def _type_faults(spec: ModelSpec) -> list[str]:
-    faults = []
-    for field in dataclasses.fields(spec):
-        value, hint = getattr(spec, field.name), field.type
+def _typed(values: dict[str, Any], faults: list[str]) -> dict[str, Any]:
+    """The values with whole numbers made floats where a float is meant; JSON has one kind."""
+    values = dict(values)
+    for field in dataclasses.fields(ModelSpec):
+        value, hint = values.get(field.name, field.default), field.type
         kinds = get_args(hint) if isinstance(hint, UnionType) else (get_origin(hint) or hint,)
         if float in kinds and type(value) is int:
-            object.__setattr__(spec, field.name, float(value))
+            values[field.name] = float(value)
         elif type(value) not in kinds:  # not isinstance: True is no size
             allowed = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
             faults.append(f"{field.name} is {value!r}, allowed: {allowed}")
-    return faults
+    return values
 
 
 def _value_faults(spec: ModelSpec) -> list[str]:
