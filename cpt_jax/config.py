@@ -7,13 +7,14 @@ can be built, checked and printed on a laptop.
 
 import dataclasses
 import difflib
-import hashlib
 import json
 import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+from ml_collections import ConfigDict
 
 Objective = Literal["clm", "mlm"]
 MaskMode = Literal["bidirectional", "causal"]
@@ -38,15 +39,15 @@ class Data:
     seq_len: int = 8192  # tokens per row
     shuffle_seed: int = 42  # order of rows; shared by the two twins of an experiment
     tokenizer: str | None = None  # quoted in the `prepare` command when a corpus is missing
-    reader_threads: int = 16
-    prefetch_rows: int = 256
+    reader_threads: int = 4
+    prefetch_batches: int = 4  # kept ready in memory
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
     """The encoder's shape and how it computes."""
 
-    size: str | None = None  # "base", "large" or a config.json; None: that of `init.source`
+    size: str | None = None  # from scratch only: "base", "large" or a config.json
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # Hugging Face's fields
     dtype: Literal["bfloat16", "float32"] = "bfloat16"  # of the compute; parameters are float32
     remat: bool = True  # recompute each layer's activations in the backward pass
@@ -57,7 +58,9 @@ class Init:
     """Where the parameters come from.
 
     ``source`` is ``scratch``, a Hugging Face directory or hub id, or ``RUN@STEP`` or
-    ``RUN@PHASE`` for a checkpoint of another run of ours.
+    ``RUN@PHASE`` for a checkpoint of another run of ours. With ``params`` the new run starts from
+    those weights, with ``params+opt_state`` it continues that run: Adam's moments and count, and
+    the rows of every source from where the checkpoint left them.
     """
 
     source: str
@@ -165,7 +168,7 @@ def phase_steps(phase: Phase, seq_len: int) -> int:
     return math.ceil(phase.tokens / (phase.batch_size * seq_len))
 
 
-def parse(raw: Mapping[str, Any]) -> Config:
+def parse(raw: Mapping[str, Any] | ConfigDict) -> Config:
     """Returns the ``Config`` that a mapping or ``ConfigDict`` describes.
 
     Raises:
@@ -183,12 +186,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
 def to_dict(config: Config) -> dict[str, Any]:
     """Returns the config as plain JSON types (tuples as lists)."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
-
-
-def digest(config: Config) -> str:
-    """Returns a hash of everything in the config that a resumed run may not change."""
-    fixed = {k: v for k, v in to_dict(config).items() if k not in RESUMABLE}
-    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
@@ -315,8 +312,9 @@ def _impossible(config: Config) -> list[str]:
         config.init.state,
         "'params', the only state there is to start from scratch",
     )
-    if config.init.source == "scratch":
-        check(config.model.size is not None, "model.size", None, "given, as init is from scratch")
+    size, scratch = config.model.size, config.init.source == "scratch"
+    allowed = "given, as init is from scratch" if scratch else "None, as init brings its own"
+    check((size is not None) == scratch, "model.size", size, allowed)
     for i, phase in enumerate(config.phases):
         _impossible_phase(phase, f"phases[{i}]", names, check)
     return faults
