@@ -195,7 +195,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") 
         where = f"{path}.{key}" if path else str(key)
         a, b = old.get(key, "absent"), new.get(key, "absent")
         if isinstance(a, list) and isinstance(b, list):
-            a, b = dict(enumerate(a)), dict(enumerate(b))
+            a, b = ({str(i): item for i, item in enumerate(items)} for items in (a, b))
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             lines += differences(a, b, where)
         elif a != b:
