@@ -1,0 +1,351 @@
+"""What a run says about itself: ``metrics.jsonl``, TensorBoard, the progress line, FLOPs and MFU.
+
+The FLOPs are those the mathematics needs: attention over the keys that a query may see (documents,
+window, causality), prediction at target positions only, nothing for padding. Counting dense
+attention over whole rows instead is how an MFU of 120 % comes about.
+"""
+
+import collections
+import contextlib
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int
+
+METRICS = "metrics.jsonl"
+
+
+class RunLog:
+    """Appends the lines of a run to ``WORKDIR/metrics.jsonl``, and its numbers to TensorBoard.
+
+    A line is one JSON object, handed to the operating system whole: a killed process loses no
+    line. Floats are written with as many digits as they need to be read back exactly; NaN and
+    infinities as ``NaN`` and ``Infinity``, as Python's ``json`` reads them.
+
+    Args:
+      workdir: the run directory; made if absent.
+      process_index: only process 0 writes; in the others every method does nothing.
+      tensorboard: whether to write event files as well.
+    """
+
+    def __init__(self, workdir: str | Path, *, process_index: int = 0, tensorboard: bool = True):
+        self.path = Path(workdir) / METRICS
+        self._writes = process_index == 0
+        self._tensorboard = tensorboard and self._writes
+        self._lines = None
+        self._events = None
+        self._purge_step = None
+
+    def __enter__(self) -> "RunLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def truncate_after(self, step: int) -> None:
+        """Drops what was written after the checkpoint of ``step``, before a run resumes from it.
+
+        That is every line of a later step, a phase that started at ``step`` (it will start again)
+        and a last line that a crash tore. -1 drops all, for a run that starts from nothing again.
+        Readers see the old file or the new, never a part.
+
+        Raises:
+          ValueError: a line other than the last is not JSON; names the file and the line.
+        """
+        if not self._writes:
+            return
+        self._purge_step = step + 1  # TensorBoard hides the events from there on
+        if not self.path.exists():
+            return
+        kept = [
+            line
+            for line in read_metrics(self.path)
+            if line["step"] < step or (line["step"] == step and line.get("event") != "start")
+        ]
+        self.close()
+        new = self.path.with_suffix(".jsonl.new")
+        with new.open("wb") as file:
+            file.writelines(_encode(line) for line in kept)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path)
+
+    def write(self, kind: str, *, step: int, **fields: Any) -> None:
+        """Appends a line.
+
+        Args:
+          kind: "train", "eval" or "phase".
+          step: optimizer steps of the run so far.
+          **fields: strings, numbers, None, or 0-d arrays, which become numbers.
+
+        Raises:
+          OSError: the line could not be written, or not whole (a full disk).
+        """
+        if not self._writes:
+            return
+        fields = {name: _plain(value) for name, value in fields.items()}
+        if self._lines is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lines = self.path.open("ab", buffering=0)
+        line = _encode({"kind": kind, "step": int(step), **fields})
+        if self._lines.write(line) != len(line):
+            raise OSError(f"{self.path}: only a part of the line of step {step} was written")
+        if self._tensorboard:
+            self._write_events(kind, int(step), fields)
+
+    def close(self) -> None:
+        """Closes the files; a later ``write`` opens them again."""
+        for file in (self._lines, self._events):
+            if file is not None:
+                file.close()
+        self._lines = self._events = None
+
+    def _write_events(self, kind: str, step: int, fields: dict[str, Any]) -> None:
+        if self._events is None:
+            from tensorboardX import SummaryWriter
+
+            suffix = f".{self._purge_step or 0}"  # two starts within a second get two files
+            self._events = SummaryWriter(
+                str(self.path.parent), purge_step=self._purge_step, filename_suffix=suffix
+            )
+        group = f"{kind}/{fields['source']}" if "source" in fields else kind
+        for name, value in fields.items():
+            if isinstance(value, int | float):
+                self._events.add_scalar(f"{group}/{name}", value, step)
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """Returns the lines of a ``metrics.jsonl``; a torn last line, left by a crash, is left out.
+
+    Raises:
+      ValueError: another line is not JSON; names the file and the line.
+    """
+    path = Path(path)
+    *whole, _torn = path.read_bytes().split(b"\n")
+    lines = []
+    for number, text in enumerate(whole, 1):
+        try:
+            lines.append(json.loads(text))
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: not a JSON object: {text[:80]!r}") from error
+    return lines
+
+
+def _encode(line: dict[str, Any]) -> bytes:
+    return json.dumps(line).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """Returns a 0-d array (NumPy's or JAX's, bfloat16 too) as the Python number it holds."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    array = np.asarray(value)
+    if array.ndim:
+        raise ValueError(f"a metric of shape {array.shape}: a line holds single values only")
+    return array.item() if array.dtype.kind in "biuf" else float(array)
+
+
+class Progress:
+    """The line that says how far the run is and how fast, and the numbers behind it.
+
+    Call ``count`` after each step, ``report`` every few steps, once the step's loss has been
+    fetched (JAX returns before it computes), and wrap what is not training in ``paused``. On a
+    terminal the line is rewritten in place; elsewhere each report is a line of its own. The time
+    left is reckoned from the median of recent reports, so that neither a compilation nor a
+    suspended machine bends it.
+
+    Args:
+      total_steps: optimizer steps of the whole run.
+      peak_flops: FLOP/s of all devices that work on the rows counted; None when unknown.
+      shown: whether there is a line, on standard error; for the first process only.
+      clock: returns seconds, from any origin.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        *,
+        peak_flops: float | None = None,
+        shown: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._total, self._peak, self._clock, self._shown = total_steps, peak_flops, clock, shown
+        self._recent: collections.deque[float] = collections.deque(maxlen=21)  # seconds per step
+        self._live = None
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._tokens = self._flops = self._steps = 0
+        self._since, self._away = self._clock(), 0.0
+
+    def count(self, tokens: int, flops: float) -> None:
+        """Adds one finished step: its tokens and its ``training_flops``."""
+        self._steps += 1
+        self._tokens += tokens
+        self._flops += flops
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within it (evaluation, saving) time does not count."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self._away += max(0.0, self._clock() - start)
+
+    def report(self, step: int, *, phase: str, loss: float, lr: float) -> dict[str, float | None]:
+        """Writes the line, and starts measuring anew.
+
+        Returns:
+          ``seconds`` of training since the last report, ``tokens_per_second`` and ``mfu`` (share
+          of the devices' peak, 0 to 1) in them; None for what cannot be told, such as the MFU of
+          a device whose peak is unknown.
+        """
+        seconds = self._clock() - self._since - self._away
+        rate = mfu = None
+        if seconds > 0 and self._steps:
+            rate = self._tokens / seconds
+            mfu = self._flops / seconds / self._peak if self._peak else None
+            self._recent.append(seconds / self._steps)
+        self._start_over()
+        if self._shown:
+            left = (self._total - step) * statistics.median(self._recent) if self._recent else None
+            self._show(
+                f"step {step}/{self._total}  {phase}  loss {loss:.4f}  lr {lr:.2e}  "
+                f"{'-' if rate is None else _short(rate)} tokens/s  "
+                f"MFU {'-' if mfu is None else f'{mfu:.1%}'}  "
+                f"ETA {'-' if left is None else _clock_face(left)}"
+            )
+        return {"seconds": seconds if seconds > 0 else None, "tokens_per_second": rate, "mfu": mfu}
+
+    def close(self) -> None:
+        """Leaves the last line on the screen and gives the terminal back."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _show(self, line: str) -> None:
+        if not sys.stderr.isatty():
+            print(line, file=sys.stderr, flush=True)
+            return
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), auto_refresh=False)
+            self._live.start()
+        from rich.text import Text
+
+        self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def _short(number: float) -> str:
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def _clock_face(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}"
+
+
+@runtime_checkable
+class Shape(Protocol):
+    """The part of a ``ModelSpec`` that decides how much there is to compute."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def intermediate_size(self) -> int: ...
+    @property
+    def layer_types(self) -> tuple[str, ...]: ...
+    @property
+    def window(self) -> int: ...
+
+
+def training_flops(
+    spec: Shape,
+    segment_ids: Int[np.ndarray, "B L"],
+    mask_mode: str | tuple[str, ...],
+    targets: int,
+) -> float:
+    """Returns the FLOPs of forward and backward over some rows, as the mathematics needs them.
+
+    A product of [m, k] and [k, n] counts 2 m n k; the backward pass counts twice the forward.
+    Left out, as in PaLM's definition of MFU (arXiv 2204.02311, appendix B): lookups, norms,
+    activations, the softmax, the optimizer, and whatever a backward pass computes again.
+
+    Args:
+      spec: the model.
+      segment_ids: the document of each token; 0 is padding, which costs nothing.
+      mask_mode: "bidirectional" or "causal", for all layers or one for each.
+      targets: positions in these rows whose tokens are predicted.
+    """
+    hidden, inner = spec.hidden_size, spec.intermediate_size
+    lengths = document_lengths(segment_ids)
+    modes = (mask_mode,) * len(spec.layer_types) if isinstance(mask_mode, str) else mask_mode
+    flops = 2.0 * targets * hidden * (hidden + spec.vocab_size)
+    for layer_type, mode in zip(spec.layer_types, modes, strict=True):
+        window = spec.window if layer_type == "sliding_attention" else None
+        # Wqkv and Wo, then Wi (gate and value) and Wo of the GLU
+        flops += 2.0 * lengths.sum() * hidden * (3 * hidden + hidden + 2 * inner + inner)
+        # scores and weighted sum of values: a dot product over all heads for each, per key seen
+        flops += 4.0 * _visible_keys(lengths, mode, window) * hidden
+    return float(3 * flops)
+
+
+def document_lengths(segment_ids: Int[np.ndarray, "B L"]) -> Int[np.ndarray, " documents"]:
+    """Returns the length in tokens of each document in some rows; padding is no document."""
+    starts = np.ones(segment_ids.shape, bool)
+    starts[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
+    first = np.flatnonzero(starts)
+    lengths = np.diff(first, append=segment_ids.size)
+    return lengths[segment_ids.ravel()[first] != 0].astype(np.int64)
+
+
+def _visible_keys(lengths: np.ndarray, mode: str, window: int | None) -> int:
+    """Returns how many keys all queries of these documents see together."""
+    reach = lengths - 1 if window is None else np.minimum(window, lengths - 1)
+    one_side = lengths * reach - reach * (reach + 1) // 2
+    both = {"causal": 1, "bidirectional": 2}[mode] * one_side
+    return int((both + lengths).sum())
+
+
+# Dense bf16 peak of one device in FLOP/s, by the beginning of JAX's `device_kind`; the first
+# match counts. NVIDIA's data sheets give the doubled, sparse numbers. Sources: NVIDIA H100, H200
+# and A100 Tensor Core GPU data sheets; Google Cloud documentation, "TPU v4", "TPU v5e", "TPU v5p",
+# "TPU v6e". JAX calls v5e "TPU v5 lite" and v5p "TPU v5".
+PEAK_FLOPS = {
+    "NVIDIA H100 PCIe": 756e12,
+    "NVIDIA H100 NVL": 835e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA H200 NVL": 835e12,
+    "NVIDIA H200": 989e12,
+    "NVIDIA A100": 312e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+    "TPU v6e": 918e12,
+}
+
+
+def peak_flops(device_kind: str) -> float | None:
+    """Returns a device's dense bf16 peak in FLOP/s; None for one that is not known (a CPU)."""
+    for beginning, flops in PEAK_FLOPS.items():
+        if device_kind.startswith(beginning):
+            return flops
+    return None
