@@ -1,0 +1,1 @@
+"""How runs are started: the demo here, clusters later."""
