@@ -148,7 +148,9 @@ def from_tensors(
         missing = [path for path in missing if path.startswith("model.")]
     hint = ""
     if missing and not any(path.startswith("model.") for path in missing):
-        hint = " (an encoder without its head: pass head_key to draw a new head)"
+        hint = (
+            " (an encoder without its head; `python -m convert from-hf --new-head SEED` draws one)"
+        )
     faults = {
         f"missing{hint}": [hf_name(path) for path in missing],
         "unknown": sorted(unknown),
