@@ -1,0 +1,1 @@
+"""Commands around Hugging Face model directories; the only package of ours that imports torch."""
