@@ -111,5 +111,6 @@ def _document(
         raise ValueError(f"field {fields.text!r} is {type(text).__name__}; allowed: a string")
     if not isinstance(factor, int | float) or not 0 <= factor < float("inf"):
         raise ValueError(f"{fields.repeat} = {factor!r}; allowed: a finite number >= 0")
-    id_hash = hash64(str(record.get(fields.id, place)))
+    name = record.get(fields.id)
+    id_hash = hash64(place if name is None else str(name))
     return Document(text, hash64(text), id_hash, float(factor), position)

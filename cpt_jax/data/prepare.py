@@ -272,11 +272,10 @@ def prepare(
         job = Job(tokenizer, template, fields, shard_tokens, partial)
         results = _tokenise(job, _tasks(paths), workers)
         manifest = options | _write_index(partial, results, options) | {"inputs": _names(paths)}
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            file = tokenizer_file(tokenizer)
-            file = file if name == "tokenizer.json" else file.with_name(name)
-            if file.is_file():
-                shutil.copyfile(file, partial / name)
+        file = tokenizer_file(tokenizer)
+        shutil.copyfile(file, partial / "tokenizer.json")
+        if (config := file.with_name("tokenizer_config.json")).is_file():
+            shutil.copyfile(config, partial / config.name)
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
         partial.rename(out)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Tokenizers as `prepare` uses them: a tokenizer.json, its special tokens, the document template."""
+"""The tokenizer as `prepare` uses it: a tokenizer.json, its special tokens, the template."""
 
 import hashlib
 import json
