@@ -7,12 +7,14 @@ fork may want the parameters alone. A checkpoint appears by an atomic rename: wh
 name is complete.
 """
 
+import contextlib
+import dataclasses
 import datetime
 import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,45 +27,67 @@ from cpt_jax import config as config_lib
 PACKAGES = ("cpt_jax", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
 
 
-def open_run(workdir: Path, config: config_lib.Config, data: Mapping[str, str]) -> None:
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where a run starts: at nothing, or at a checkpoint whose data it continues.
+
+    Attributes:
+      rows: rows drawn before, over all sources; the ordinal of the first row.
+      tokens: tokens seen before.
+      cursors: rows drawn before from each source, by its name.
+    """
+
+    rows: int = 0
+    tokens: int = 0
+    cursors: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def open_run(workdir: Path, description: Mapping[str, Any]) -> None:
     """Creates the run directory, or makes sure that the one there is this very run.
 
     Args:
       workdir: the run directory.
-      config: the run.
-      data: fingerprint of each prepared corpus, by source name.
+      description: JSON types; ``config`` (``config.to_dict``) and whatever else a resumed run must
+        have in common with the run that began: fingerprints of data, the model, the origin.
 
     Raises:
-      ValueError: if the directory holds another run, with every difference; or holds files that
-        are no run.
+      ValueError: if the directory holds another run, or files that are no run.
     """
-    description = {"config": config_lib.to_dict(config), "data": dict(data)}
-    path = workdir / "config.json"
-    if path.exists():
-        old = json.loads(path.read_text())
-        for group in config_lib.RESUMABLE:
-            old["config"][group] = description["config"][group]
-        found = config_lib.differences({k: old[k] for k in description}, description)
-        if found:
-            raise ValueError(
-                f"{workdir} holds another run; it can only be resumed with the config and data it "
-                "was started with. Use another --workdir, or fork it with config.init. "
-                "Differences (there -> here):\n  " + "\n  ".join(found)
-            )
+    if (workdir / "config.json").exists():
+        refuse_other_run(workdir, description)
         return
     if workdir.exists() and any(workdir.iterdir()):
         raise ValueError(f"{workdir} is not empty and holds no config.json of a run")
     workdir.mkdir(parents=True, exist_ok=True)
-    description["versions"] = {p: importlib.metadata.version(p) for p in PACKAGES}
-    description["versions"]["python"] = sys.version.split()[0]
-    description["started"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    versions = {package: importlib.metadata.version(package) for package in PACKAGES}
+    versions["python"] = sys.version.split()[0]
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     temporary = workdir / "config.json.tmp"
-    temporary.write_text(json.dumps(description, indent=1))
-    os.replace(temporary, path)
+    whole = {**description, "versions": versions, "started": started}
+    temporary.write_text(json.dumps(whole, indent=1))
+    os.replace(temporary, workdir / "config.json")
 
 
-def read_config(run: Path) -> config_lib.Config:
-    """Returns the config of a run directory.
+def refuse_other_run(workdir: Path, description: Mapping[str, Any]) -> None:
+    """Raises ValueError, with every difference, unless ``workdir`` is the run described.
+
+    Keys of ``description`` are compared, other keys of the run are not; nor is what a resumed run
+    may change (``config.RESUMABLE``).
+    """
+    old = read_run(workdir)
+    for group in config_lib.RESUMABLE:
+        old["config"][group] = description["config"][group]
+    found = config_lib.differences({key: old[key] for key in description}, description)
+    if found:
+        raise ValueError(
+            f"{workdir} holds another run; it can only be resumed with the config and data it "
+            "was started with. Use another --workdir, or fork it with config.init. "
+            "Differences (there -> here):\n  " + "\n  ".join(found)
+        )
+
+
+def read_run(run: Path) -> dict[str, Any]:
+    """Returns what ``open_run`` wrote of a run: its description, versions and start.
 
     Raises:
       ValueError: if ``run`` is no run directory.
@@ -71,7 +95,17 @@ def read_config(run: Path) -> config_lib.Config:
     path = run / "config.json"
     if not path.exists():
         raise ValueError(f"{run} is not a run directory: it has no config.json")
-    return config_lib.parse(json.loads(path.read_text())["config"])
+    return json.loads(path.read_text())
+
+
+def latest_step(run: Path) -> int | None:
+    """Returns the step of a run's latest complete checkpoint, or None."""
+    return max(saved_steps(run), default=None)
+
+
+def saved_steps(run: Path) -> list[int]:
+    """Returns the steps of a run's complete checkpoints; a save in progress has another name."""
+    return sorted(int(p.name) for p in (run / "checkpoints").glob("*") if p.name.isdigit())
 
 
 class Checkpoints:
@@ -95,16 +129,15 @@ class Checkpoints:
         )
         self._manager = ocp.CheckpointManager((run / "checkpoints").absolute(), options=options)
 
-    def latest_step(self) -> int | None:
-        """Returns the step of the latest complete checkpoint, or None."""
-        return self._manager.latest_step()
+    def save(self, step: int, params: Any, opt_state: Any, origin: Origin) -> None:
+        """Starts to save; returns once the arrays may be overwritten.
 
-    def save(self, step: int, params: Any, opt_state: Any, meta: Mapping[str, Any]) -> None:
-        """Starts to save; returns once the arrays may be overwritten."""
+        ``origin`` is what a run that continues from here starts from.
+        """
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(params),
             opt_state=ocp.args.StandardSave(opt_state),
-            meta=ocp.args.JsonSave(dict(meta)),
+            meta=ocp.args.JsonSave({"step": step, "origin": dataclasses.asdict(origin)}),
         )
         self._manager.save(step, args=items, force=True)
 
@@ -125,6 +158,12 @@ class Checkpoints:
         self._manager.close()
 
 
+def names_checkpoint(reference: str) -> bool:
+    """Whether a reference is ``RUN@...`` (a Hub model's revision is written the same way)."""
+    run, separator, _ = reference.rpartition("@")
+    return bool(separator) and (Path(run) / "checkpoints").is_dir()
+
+
 def find_checkpoint(reference: str) -> tuple[Path, int]:
     """Returns the run directory and step that ``RUN@STEP`` or ``RUN@PHASE`` names.
 
@@ -133,7 +172,7 @@ def find_checkpoint(reference: str) -> tuple[Path, int]:
     """
     run_name, _, at = reference.rpartition("@")
     run = Path(run_name)
-    config = read_config(run)
+    config = config_lib.parse(read_run(run)["config"])
     ends, step = {}, 0
     for phase in config.phases:
         step += config_lib.phase_steps(phase, config.data.seq_len)
@@ -141,7 +180,7 @@ def find_checkpoint(reference: str) -> tuple[Path, int]:
     if not at.isdigit() and at not in ends:
         raise ValueError(f"{reference}: {run} has no phase {at!r}; its phases: {', '.join(ends)}")
     step = int(at) if at.isdigit() else ends[at]
-    there = sorted(int(p.name) for p in (run / "checkpoints").glob("*") if p.name.isdigit())
+    there = saved_steps(run)
     if step not in there:
         raise ValueError(f"{reference}: no checkpoint of step {step}; there are {there} in {run}")
     return run, step
@@ -149,6 +188,33 @@ def find_checkpoint(reference: str) -> tuple[Path, int]:
 
 def load_params(reference: str) -> dict[str, jax.Array]:
     """Returns the parameters of ``RUN@STEP`` or ``RUN@PHASE``, whole, on the first device."""
+    with _reader(reference) as (manager, step):
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        target = {
+            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device)
+            for name, leaf in manager.item_metadata(step)["params"].items()
+        }
+        items = ocp.args.Composite(params=ocp.args.StandardRestore(target))
+        return manager.restore(step, args=items)["params"]
+
+
+def load_opt_state(reference: str, target: Any) -> Any:
+    """Returns the optimizer state of ``RUN@STEP`` or ``RUN@PHASE``, placed like ``target``."""
+    with _reader(reference) as (manager, step):
+        items = ocp.args.Composite(opt_state=ocp.args.StandardRestore(target))
+        return manager.restore(step, args=items)["opt_state"]
+
+
+def load_origin(reference: str) -> Origin:
+    """Returns where a run that continues ``RUN@STEP`` or ``RUN@PHASE`` starts."""
+    with _reader(reference) as (manager, step):
+        items = ocp.args.Composite(meta=ocp.args.JsonRestore())
+        return Origin(**manager.restore(step, args=items)["meta"]["origin"])
+
+
+@contextlib.contextmanager
+def _reader(reference: str) -> Iterator[tuple[ocp.CheckpointManager, int]]:
+    """Opens another run's checkpoints without touching them: that run may be writing."""
     run, step = find_checkpoint(reference)
     with ocp.CheckpointManager(
         (run / "checkpoints").absolute(),
@@ -159,10 +225,4 @@ def load_params(reference: str) -> dict[str, jax.Array]:
             "meta": ocp.JsonCheckpointHandler(),
         },
     ) as manager:
-        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        target = {
-            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device)
-            for name, leaf in manager.item_metadata(step)["params"].items()
-        }
-        items = ocp.args.Composite(params=ocp.args.StandardRestore(target))
-        return manager.restore(step, args=items)["params"]
+        yield manager, step

@@ -4,11 +4,12 @@ Rows of a batch are spread over the axes ``replica`` and ``fsdp``; parameters an
 state are replicated, which is the fast layout for a model that fits on one device.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 AXES = ("replica", "fsdp", "tensor")
 BATCH = PartitionSpec(("replica", "fsdp"))
@@ -38,6 +39,11 @@ def place_batch(mesh: Mesh, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Ar
 
 def check_divisible(mesh: Mesh, rows: int, where: str) -> None:
     """Raises ValueError unless ``rows`` can be spread evenly over the mesh."""
-    shards = mesh.shape["replica"] * mesh.shape["fsdp"]
+    shards = batch_shards(mesh)
     if rows % shards:
         raise ValueError(f"{where}: {rows} rows cannot be spread over {shards} devices evenly")
+
+
+def batch_shards(mesh: Mesh | AbstractMesh) -> int:
+    """Returns the number of parts a batch is spread in; 1 where no mesh is set."""
+    return math.prod(mesh.shape.get(axis, 1) for axis in BATCH[0])

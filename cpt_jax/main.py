@@ -1,0 +1,43 @@
+"""Trains one run: ``python -m cpt_jax.main --config=configs/fr_large.py --workdir=runs/fr_large``.
+
+The same command resumes a run that was stopped. ``--config.FIELD=VALUE`` overrides a field of the
+config; what follows a colon in ``--config=FILE:ARGUMENTS`` goes to the config file.
+"""
+
+import sys
+from pathlib import Path
+
+from absl import app, flags
+from ml_collections import config_flags
+
+from cpt_jax import config as config_lib
+
+_CONFIG = config_flags.DEFINE_config_file("config", help_string="The run: a file of configs/.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Directory of the run; resumed if it holds it.")
+_CACHE = flags.DEFINE_string(
+    "compilation_cache",
+    str(Path.home() / ".cache" / "cpt_jax" / "compiled"),
+    "Directory of compiled programs, so that a restart does not compile again; '' for none.",
+)
+
+
+def main(_: list[str]) -> None:
+    """Parses the config and trains; bad input ends with one message and exit code 2."""
+    import jax  # after the flags, so that --help and config errors do not wait for it
+
+    from cpt_jax.training import loop
+
+    if _CACHE.value:
+        jax.config.update("jax_compilation_cache_dir", _CACHE.value)
+    try:
+        config = config_lib.parse(_CONFIG.value)
+        run = loop.prepare(config, Path(_WORKDIR.value))
+    except (ValueError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"exported to {run.train()}")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["config", "workdir"])
+    app.run(main)

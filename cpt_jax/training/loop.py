@@ -1,0 +1,282 @@
+"""The loop over the phases of a run."""
+
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from cpt_jax import checkpoint, sharding, telemetry, trees
+from cpt_jax.config import Config, Phase
+from cpt_jax.data.sources import Source
+from cpt_jax.model import hub, modernbert
+from cpt_jax.training import optim
+from cpt_jax.training.plan import PhasePlan, plan_run
+from cpt_jax.training.start import Start, initial_params, prepare_start
+from cpt_jax.training.step import State, make_eval_step, make_train_step, mask_modes, mean_loss
+
+ON_DEVICE = ("input_ids", "segment_ids", "ordinals")
+
+
+class NonFiniteError(RuntimeError):
+    """Too many updates in a row were not finite; the last finite state has been saved."""
+
+
+def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
+    """Returns a run that is ready to train: everything checked, nothing computed.
+
+    Args:
+      config: the run.
+      workdir: its directory; a run found there is resumed from its latest checkpoint.
+      mesh: the devices; default all, data-parallel.
+
+    Raises:
+      ValueError: whatever is wrong with config, data, init or ``workdir``.
+    """
+    start = prepare_start(config, workdir)
+    mesh = mesh or sharding.make_mesh()
+    plans = plan_run(config, start.train, start.origin)
+    for plan in plans:
+        rows = plan.phase.batch_size // plan.phase.microbatches
+        sharding.check_divisible(mesh, rows, f"a micro-batch of phase {plan.phase.name!r}")
+        trees.select(start.spec.param_shapes(), plan.phase.freeze)
+    sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
+    params = None
+    if checkpoint.latest_step(workdir) is None:
+        params = initial_params(config, start.spec)  # before the directory is made: it may fail
+    checkpoint.open_run(workdir, start.description)
+    with jax.set_mesh(mesh):
+        return Run(config, workdir, mesh, start, plans, params)
+
+
+class Run:
+    """A run in progress: its state, and where it writes. ``prepare`` makes one."""
+
+    def __init__(
+        self,
+        config: Config,
+        workdir: Path,
+        mesh: Mesh,
+        start: Start,
+        plans: list[PhasePlan],
+        params: Mapping[str, Any] | None,
+    ):
+        self.config, self.workdir, self.mesh = config, workdir, mesh
+        self.start, self.plans = start, plans
+        dtype = jnp.dtype(config.model.dtype)
+        self.graphdef = modernbert.structure(start.spec, dtype=dtype, remat=config.model.remat)
+        self.checkpoints = checkpoint.Checkpoints(
+            workdir,
+            keep=config.checkpoint.keep,
+            keep_steps=tuple(plan.stop_step for plan in plans),
+        )
+        self.state = self._initial_state(params)
+        self.step = int(self.state.step)
+        host = jax.process_index()
+        self.log = telemetry.RunLog(
+            workdir, process_index=host, tensorboard=config.logging.tensorboard
+        )
+        peak = telemetry.peak_flops(jax.local_devices()[0].device_kind)
+        self.progress = telemetry.Progress(
+            plans[-1].stop_step, peak_flops=peak and peak * jax.local_device_count()
+        )
+        evaluate = make_eval_step(self.graphdef, config.evaluation.mask_rate, start.vocabulary)
+        self.eval_step = jax.jit(evaluate)
+        # Whether the latest updates were finite; fetched when a step is reported, not before.
+        self.finite: deque[jax.Array] = deque(maxlen=config.optimizer.max_nonfinite_steps)
+
+    def _initial_state(self, params: Mapping[str, Any] | None) -> State:
+        """Returns the state to go on from.
+
+        1. Resume: the latest checkpoint of this run, where it has one (``params`` is None).
+        2. Continue: ``params`` of another run's checkpoint, and its optimizer state.
+        3. Start: ``params`` of another run, of a Hugging Face model, or drawn at random.
+        """
+        whole = sharding.replicated(self.mesh)
+        shapes = {
+            path: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=whole)
+            for path, shape in self.start.spec.param_shapes().items()
+        }
+        tx = self._tx(self.config.phases[0])
+        opt_shapes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole),
+            jax.eval_shape(tx.init, shapes),
+        )
+        if params is None:
+            latest = checkpoint.latest_step(self.workdir)
+            restored = self.checkpoints.restore(latest, shapes, opt_shapes)
+            return State(self._place(jnp.int32(latest)), *restored)
+        params = self._place(dict(params))
+        if self.config.init.state == "params+opt_state":
+            opt_state = checkpoint.load_opt_state(self.config.init.source, opt_shapes)
+        else:
+            opt_state = self._place(tx.init(params))
+        return State(self._place(jnp.int32(0)), params, opt_state)
+
+    def _place(self, tree):
+        return jax.device_put(tree, sharding.replicated(self.mesh))
+
+    def _tx(self, phase: Phase):
+        optimizer = self.config.optimizer
+        return optim.make_tx(
+            peak=phase.learning_rate.peak,
+            weight_decay=optimizer.weight_decay,
+            decay_mode=optimizer.decay_mode,
+            b1=optimizer.b1,
+            b2=optimizer.b2,
+            eps=optimizer.eps,
+            clip_norm=optimizer.clip_norm,
+        )
+
+    def train(self) -> Path:
+        """Trains what is left of every phase, and returns the exported Hugging Face directory.
+
+        Raises:
+          NonFiniteError: ``optimizer.max_nonfinite_steps`` updates in a row were skipped.
+        """
+        with jax.set_mesh(self.mesh):
+            try:
+                if self.step == 0:
+                    self.log.truncate_after(-1)  # killed before its first checkpoint: starts anew
+                    self._evaluate(self.plans[0])
+                else:
+                    self.log.truncate_after(self.step)
+                for plan in self.plans:
+                    if self.step < plan.stop_step:
+                        self._phase(plan)
+            finally:
+                self.progress.close()
+                self.log.close()
+                self.checkpoints.close()
+            return self.export()
+
+    def export(self) -> Path:
+        """Writes the Hugging Face directory, unless an earlier start of this run did."""
+        directory = self.workdir / "export"
+        if not directory.exists() and jax.process_index() == 0:
+            hub.save(
+                directory,
+                self.start.spec,
+                self.state.params,
+                dtype=self.config.export.dtype,
+                tokenizer_dir=Path(self.config.data.sources[0].path),
+            )
+        return directory
+
+    def _phase(self, plan: PhasePlan) -> None:
+        config, phase = self.config, plan.phase
+        train_step = make_train_step(
+            self.graphdef,
+            phase,
+            self._tx(phase),
+            first_step=plan.first_step,
+            tokens_per_step=plan.tokens_per_step,
+            vocabulary=self.start.vocabulary,
+            frozen=trees.select(self.state.params, phase.freeze),
+            seed=config.seed,
+            dropout=self.start.spec.has_dropout,
+        )
+        train_step = jax.jit(train_step, donate_argnums=0)
+        if self.step == plan.first_step:
+            self._write("phase", plan, event="start")
+        batches = plan.batches(
+            self.step,
+            host=jax.process_index(),
+            hosts=jax.process_count(),
+            threads=config.data.reader_threads,
+            prefetch=config.data.prefetch_batches,
+        )
+        for batch in batches:
+            placed = {name: batch[name] for name in ON_DEVICE}
+            placed = sharding.place_batch(self.mesh, placed)
+            self.state, metrics = train_step(self.state, placed)
+            self.step += 1
+            self.finite.append(metrics["finite"])
+            self._count(plan, batch)
+            last = self.step == plan.stop_step
+            if last or self.step % config.logging.every_steps == 0:
+                self._report(plan, metrics, batch)
+            with self.progress.paused():
+                if last or self.step % config.evaluation.every_steps == 0:
+                    self._evaluate(plan)
+                if last:
+                    self._write("phase", plan, event="end")
+                if last or self.step % config.checkpoint.every_steps == 0:
+                    self._save(plan)
+
+    def _write(self, kind: str, plan: PhasePlan, **fields) -> None:
+        tokens = plan.tokens_at(self.step)
+        self.log.write(kind, step=self.step, phase=plan.phase.name, tokens=tokens, **fields)
+
+    def _save(self, plan: PhasePlan) -> None:
+        origin = plan.origin_at(self.step)
+        self.checkpoints.save(self.step, self.state.params, self.state.opt_state, origin)
+
+    def _count(self, plan: PhasePlan, batch: Mapping[str, np.ndarray]) -> None:
+        segments = batch["segment_ids"]
+        if plan.phase.objective == "clm":
+            targets = int((segments > 0).sum()) - telemetry.document_lengths(segments).size
+        else:
+            targets = round((plan.phase.mask_rate or 0) * (segments > 0).sum())
+        modes = mask_modes(plan.phase)
+        flops = telemetry.training_flops(self.start.spec, segments, modes, targets)
+        self.progress.count(segments.size * jax.process_count(), flops)
+
+    def _report(self, plan: PhasePlan, metrics, batch: Mapping[str, np.ndarray]) -> None:
+        metrics = jax.device_get(metrics)
+        rate = self.progress.report(
+            self.step, phase=plan.phase.name, loss=float(metrics["loss"]), lr=float(metrics["lr"])
+        )
+        passes = plan.mixture.epochs_after((self.step - plan.first_step) * plan.phase.batch_size)
+        epochs = {f"epochs/{name}": count for name, count in passes.items()}
+        rows = zlib.crc32(batch["rows"].tobytes(), zlib.crc32(batch["sources"].tobytes()))
+        self._write("train", plan, **metrics, **epochs, rows=f"{rows:08x}", **rate)
+        if len(self.finite) == self.finite.maxlen and not np.any(jax.device_get(list(self.finite))):
+            self._save(plan)
+            raise NonFiniteError(
+                f"the last {self.finite.maxlen} updates up to step {self.step} were not finite and "
+                f"were skipped; {self.workdir} holds the last finite state. Lower the learning "
+                "rate, set optimizer.clip_norm, or look at the data of these steps"
+            )
+
+    def _evaluate(self, plan: PhasePlan) -> None:
+        """Writes the held-out loss of each source under both objectives."""
+        for name, source in self.start.heldout.items():
+            totals = None
+            for batch in self._heldout_batches(source):
+                sums = self.eval_step(self.state.params, sharding.place_batch(self.mesh, batch))
+                totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
+            if totals is None:
+                continue
+            fields = {}
+            for objective, sums in jax.device_get(totals).items():
+                fields[f"{objective}_loss"] = mean_loss(sums)
+                fields[f"{objective}_accuracy"] = sums.correct / max(sums.count, 1)
+                fields[f"{objective}_targets"] = sums.count
+            self._write("eval", plan, source=name, **fields)
+
+    def _heldout_batches(self, source: Source):
+        """Yields the first held-out rows in batches of one shape, filled up with padding."""
+        size = self.config.evaluation.batch_size
+        count = min(len(source), self.config.evaluation.rows_per_source)
+        shape = (size, self.config.data.seq_len)
+        for first in range(0, count, size):
+            batch = {
+                "input_ids": np.full(shape, self.start.spec.pad_token_id or 0, np.int32),
+                "segment_ids": np.zeros(shape, np.int32),
+                "ordinals": np.arange(first, first + size, dtype=np.uint32),
+            }
+            for i in range(min(size, count - first)):
+                row = source[first + i]
+                batch["input_ids"][i], batch["segment_ids"][i] = (
+                    row["input_ids"],
+                    row["segment_ids"],
+                )
+            hosts, host = jax.process_count(), jax.process_index()
+            part = slice(host * size // hosts, (host + 1) * size // hosts)
+            yield {name: array[part] for name, array in batch.items()}

@@ -1,0 +1,155 @@
+"""What a run starts from, and what can be wrong with it before any compute is spent."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from cpt_jax import checkpoint
+from cpt_jax.config import Config, to_dict
+from cpt_jax.data.mixture import hash_seed
+from cpt_jax.data.sources import Source, open_source
+from cpt_jax.model import hub, modernbert
+from cpt_jax.model.spec import SIZES, ModelSpec
+from cpt_jax.training.objectives import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A run that can begin: its data opened, its model known, everything checked.
+
+    Attributes:
+      spec: the model.
+      train: training rows of each source, by name.
+      heldout: held-out rows of each source, by name.
+      vocabulary: of the tokenizer that all sources share.
+      origin: where rows and tokens are counted from.
+      description: what identifies the run, as JSON types (``checkpoint.open_run``).
+    """
+
+    spec: ModelSpec
+    train: Mapping[str, Source]
+    heldout: Mapping[str, Source]
+    vocabulary: Vocabulary
+    origin: checkpoint.Origin
+    description: dict[str, Any]
+
+
+def prepare_start(config: Config, workdir: Path) -> Start:
+    """Opens the data, finds the model and checks that they belong together.
+
+    What a run that began already knows of itself is read from its directory, so that resuming it
+    does not depend on the model or run it was started from.
+
+    Raises:
+      ValueError: another run in ``workdir``, a missing corpus (with the command that makes it),
+        corpora of different tokenizers or row lengths, a model that is not the tokenizer's.
+      FileNotFoundError: an init that is not there.
+    """
+    begun = None
+    if (workdir / "config.json").exists():
+        checkpoint.refuse_other_run(workdir, {"config": to_dict(config)})
+        begun = checkpoint.read_run(workdir)
+    train, heldout = {}, {}
+    for source in config.data.sources:
+        train[source.name] = open_source(source.path, "train")
+        heldout[source.name] = open_source(source.path, "heldout")
+    tokenizer = _shared_tokenizer(train, config.data.seq_len)
+    if begun:
+        spec, origin = ModelSpec.from_hf(begun["model"]), checkpoint.Origin(**begun["origin"])
+    else:
+        spec, origin = _model_spec(config, tokenizer), _origin(config)
+    _check_vocabulary(spec, tokenizer)
+    description = {
+        "config": to_dict(config),
+        "data": {name: source.fingerprint for name, source in train.items()},
+        "model": json.loads(json.dumps(spec.to_hf())),
+        "origin": dataclasses.asdict(origin),
+    }
+    vocabulary = Vocabulary(
+        mask_id=tokenizer["mask_id"],
+        special_ids=tuple(tokenizer["special_ids"]),
+        vocab_size=tokenizer["vocab_size"],
+    )
+    return Start(spec, train, heldout, vocabulary, origin, description)
+
+
+def initial_params(config: Config, spec: ModelSpec) -> dict[str, Any]:
+    """Returns the parameters that ``config.init`` names, fp32, by path.
+
+    Raises:
+      ValueError: if they are not those of ``spec``; every unknown, missing or misshapen tensor.
+    """
+    source = config.init.source
+    if source == "scratch":
+        key = jax.random.key(hash_seed(config.seed, "parameters"))
+        return modernbert.init_params(spec, key)
+    if checkpoint.names_checkpoint(source):
+        params = checkpoint.load_params(source)
+        expected = spec.param_shapes()
+        found = {name: array.shape for name, array in params.items()}
+        if found != expected:
+            different = sorted(dict(found.items() ^ expected.items()))
+            raise ValueError(f"{source}: other parameters than the model's: {different}")
+        return params
+    return hub.load_params(source, spec)
+
+
+def _shared_tokenizer(sources: Mapping[str, Source], seq_len: int) -> dict[str, Any]:
+    """Returns the manifest entry of the tokenizer that all sources were prepared with."""
+    shas = {name: source.manifest["tokenizer"]["sha256"] for name, source in sources.items()}
+    if len(set(shas.values())) > 1:
+        listed = ", ".join(f"{name}: {sha[:12]}" for name, sha in shas.items())
+        raise ValueError(f"the sources were prepared with different tokenizers ({listed})")
+    for name, source in sources.items():
+        if source.seq_len != seq_len:
+            raise ValueError(
+                f"source {name!r} ({source.path}) has rows of {source.seq_len} tokens and "
+                f"config.data.seq_len is {seq_len}: prepare it with --seq-len {seq_len}"
+            )
+    return next(iter(sources.values())).manifest["tokenizer"]
+
+
+def _model_spec(config: Config, tokenizer: Mapping[str, Any]) -> ModelSpec:
+    source = config.init.source
+    if checkpoint.names_checkpoint(source):
+        run, _ = checkpoint.find_checkpoint(source)
+        fields = checkpoint.read_run(run)["model"]
+    elif source != "scratch":
+        fields = hub.load_spec(source).to_hf()
+    else:
+        size = config.model.size
+        assert size is not None  # config.parse
+        if size not in SIZES and not Path(size).is_file():
+            known = ", ".join(SIZES)
+            raise ValueError(f"config.model.size: {size!r} is neither {known} nor a config.json")
+        fields = SIZES[size].to_hf() if size in SIZES else json.loads(Path(size).read_text())
+        ids = {f"{name}_token_id": tokenizer[f"{name}_id"] for name in ("pad", "cls", "sep")}
+        ids |= {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
+        rounded = -(-tokenizer["vocab_size"] // 64) * 64  # full tiles in the decoder's product
+        fields = {**fields, **ids, "vocab_size": rounded}
+    return ModelSpec.from_hf({**fields, **config.model.overrides}, source="config.model")
+
+
+def _check_vocabulary(spec: ModelSpec, tokenizer: Mapping[str, Any]) -> None:
+    if spec.vocab_size < tokenizer["vocab_size"]:
+        raise ValueError(
+            f"the tokenizer of the data has {tokenizer['vocab_size']} entries and the model only "
+            f"{spec.vocab_size}: the data was prepared for another model"
+        )
+    for name in ("pad", "cls", "sep"):
+        ours, theirs = getattr(spec, f"{name}_token_id"), tokenizer[f"{name}_id"]
+        if ours is not None and ours != theirs:
+            raise ValueError(
+                f"the model's {name} token is {ours} and that of the data's tokenizer {theirs}: "
+                "the data was prepared for another model"
+            )
+
+
+def _origin(config: Config) -> checkpoint.Origin:
+    if config.init.state == "params":
+        return checkpoint.Origin()
+    return checkpoint.load_origin(config.init.source)

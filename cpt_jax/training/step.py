@@ -1,0 +1,201 @@
+"""One optimizer step and one evaluation step: pure functions of state and batch."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from cpt_jax import sharding
+from cpt_jax.config import Phase
+from cpt_jax.data.mixture import hash_seed
+from cpt_jax.model import modernbert
+from cpt_jax.training import loss, objectives, optim
+
+Batch = Mapping[str, Array]
+
+LOSS_CHUNK = 1024  # tokens of a device whose logits exist at one time: 0.2 GB at 50,368 words
+
+
+class State(NamedTuple):
+    """What training carries from step to step; its structure is the same in every phase.
+
+    Attributes:
+      step: int32, optimizer steps of the run so far.
+      params: fp32 arrays by path.
+      opt_state: of the optax chain: Adam's moments (fp32) and count.
+    """
+
+    step: Int[Array, ""]
+    params: dict[str, Array]
+    opt_state: optax.OptState
+
+
+def batch_loss(
+    graphdef: nnx.GraphDef,
+    params: dict[str, Array],
+    targets: objectives.Targets,
+    segment_ids: Int[Array, "B L"],
+    mask_mode: str | tuple[str, ...],
+    dropout_key: Array | None = None,
+) -> loss.LossSums:
+    """Returns the summed loss (nats), target count and correct predictions of a batch."""
+    model = modernbert.merge(graphdef, params)
+    hidden = model.encode(targets.input_ids, segment_ids, mask_mode, dropout_key=dropout_key)
+    if targets.positions is not None:
+        hidden = jnp.take_along_axis(hidden, targets.positions[..., None], axis=1)
+    untied = params.get("decoder.kernel")
+    kernel = params["model.embeddings.tok_embeddings.embedding"] if untied is None else untied.T
+    bias = params.get("decoder.bias")
+    return loss.linear_cross_entropy(
+        model.predict(hidden),
+        kernel,
+        bias,
+        targets.labels,
+        chunk=LOSS_CHUNK,
+        shards=sharding.batch_shards(jax.sharding.get_abstract_mesh()),
+    )
+
+
+def phase_targets(
+    phase: Phase, batch: Batch, vocabulary: objectives.Vocabulary, key: Array
+) -> objectives.Targets:
+    """Returns inputs and labels of a batch under the phase's objective."""
+    if phase.objective == "clm":
+        return objectives.next_token(batch["input_ids"], batch["segment_ids"])
+    assert phase.mask_rate is not None  # config.parse
+    return objectives.masked_token(
+        batch["input_ids"],
+        batch["segment_ids"],
+        batch["ordinals"],
+        key,
+        rate=phase.mask_rate,
+        vocabulary=vocabulary,
+    )
+
+
+def mask_modes(phase: Phase) -> str | tuple[str, ...]:
+    """Returns the phase's attention mask: one mode, or one per layer."""
+    default = "causal" if phase.objective == "clm" else "bidirectional"
+    return phase.mask_mode or default
+
+
+def make_train_step(
+    graphdef: nnx.GraphDef,
+    phase: Phase,
+    tx: optax.GradientTransformation,
+    *,
+    first_step: int,
+    tokens_per_step: int,
+    vocabulary: objectives.Vocabulary,
+    frozen: frozenset[str],
+    seed: int,
+    dropout: bool,
+) -> Callable[[State, Batch], tuple[State, dict[str, Array]]]:
+    """Returns ``(state, batch) -> (state, metrics)`` for one phase.
+
+    The gradient is that of the mean loss over all targets of the batch, however the batch is cut
+    into micro-batches or spread over devices: sums and counts are added, never means averaged.
+
+    Args:
+      graphdef: the model.
+      phase: its config.
+      tx: the optax chain.
+      first_step: the run's step at which the phase starts.
+      tokens_per_step: tokens of a batch, padding included.
+      vocabulary: for corruption.
+      frozen: paths of the parameters that the phase freezes.
+      seed: of the run; keys corruption by row ordinal and dropout by batch.
+      dropout: whether the model has any.
+    """
+    rate = phase.learning_rate
+    schedule = optim.Schedule(
+        rate.kind, rate.peak, phase.tokens, rate.end_fraction, rate.warmup_tokens
+    )
+    mask_key = jax.random.key(hash_seed(seed, "corruption"))
+    dropout_key = jax.random.key(hash_seed(seed, "dropout"))
+
+    def loss_of(params, piece: Batch):
+        targets = phase_targets(phase, piece, vocabulary, mask_key)
+        # A batch's first ordinal is its own in the whole run, and in every fork of it.
+        key = jax.random.fold_in(dropout_key, piece["ordinals"][0]) if dropout else None
+        modes = mask_modes(phase)
+        sums = batch_loss(graphdef, params, targets, piece["segment_ids"], modes, key)
+        return sums.nll, (sums, targets.overflow)
+
+    def accumulate(params, batch: Batch):
+        gradient = jax.grad(loss_of, has_aux=True)
+        if phase.microbatches == 1:
+            return gradient(params, batch)
+
+        def cut(array):
+            # Strided, so that every device keeps its own rows in every piece.
+            pieces = array.reshape(-1, phase.microbatches, *array.shape[1:])
+            return jnp.swapaxes(pieces, 0, 1)
+
+        def add(total, piece):
+            return jax.tree.map(jnp.add, total, gradient(params, piece)), None
+
+        pieces = {name: cut(array) for name, array in batch.items()}
+        first = jax.tree.map(lambda array: array[0], pieces)
+        zeros = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(gradient, params, first)
+        )
+        return jax.lax.scan(add, zeros, pieces)[0]
+
+    def train_step(state: State, batch: Batch):
+        grads, (sums, overflow) = accumulate(state.params, batch)
+        count = jnp.maximum(sums.count, 1)
+        grads = jax.tree.map(lambda gradient: gradient / count, grads)
+        lr = schedule((state.step - first_step) * jnp.float32(tokens_per_step))
+        params, opt_state, update = optim.apply(
+            tx,
+            lr,
+            grads,
+            state.opt_state,
+            state.params,
+            frozen=frozen,
+            freeze_mode=phase.freeze_mode,
+        )
+        metrics = {
+            "loss": sums.nll / count,
+            "accuracy": sums.correct / count,
+            "targets": sums.count,
+            "overflow": overflow,
+            "lr": lr,
+            **update._asdict(),
+        }
+        return State(state.step + 1, params, opt_state), metrics
+
+    return train_step
+
+
+def make_eval_step(
+    graphdef: nnx.GraphDef, mask_rate: float, vocabulary: objectives.Vocabulary
+) -> Callable[[dict[str, Array], Batch], dict[str, loss.LossSums]]:
+    """Returns ``(params, batch) -> sums`` under both objectives, by ``mlm`` and ``clm``.
+
+    Corruption is keyed by row alone, so that all runs are measured on the same masks.
+    """
+    key = jax.random.key(hash_seed("held-out corruption"))
+
+    def eval_step(params, batch: Batch) -> dict[str, Any]:
+        ids, segments = batch["input_ids"], batch["segment_ids"]
+        masked = objectives.masked_token(
+            ids, segments, batch["ordinals"], key, rate=mask_rate, vocabulary=vocabulary
+        )
+        following = objectives.next_token(ids, segments)
+        return {
+            "mlm": batch_loss(graphdef, params, masked, segments, "bidirectional"),
+            "clm": batch_loss(graphdef, params, following, segments, "causal"),
+        }
+
+    return eval_step
+
+
+def mean_loss(sums: loss.LossSums) -> Float[Array, ""]:
+    """Returns nats per target."""
+    return sums.nll / jnp.maximum(sums.count, 1)
