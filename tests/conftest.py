@@ -19,7 +19,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_num_cpu_devices", 8)
-install_import_hook("cpt_jax", "beartype.beartype")
+install_import_hook("cpt_jax", "runtime_types.check")
 
 REPO = Path(__file__).parents[1]
 SHARED = REPO.parent / "shared"

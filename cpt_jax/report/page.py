@@ -1,0 +1,208 @@
+"""The HTML page about one or more runs: one file, nothing loaded from elsewhere.
+
+Everything that comes from a run (names, samples, configs) is escaped; the page forbids itself
+scripts and outside resources by its content security policy.
+"""
+
+import importlib.resources
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from cpt_jax.config import differences
+from cpt_jax.report import figures
+from cpt_jax.report.runs import OBJECTIVES, Heldout, PhaseSummary, Run
+
+NAMES = {"mlm": "masked token (MLM)", "clm": "next token (CLM)"}
+
+CSS = (importlib.resources.files("cpt_jax.report") / "style.css").read_text()
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def render(runs: Sequence[Run]) -> str:
+    """Returns the page as one HTML document.
+
+    The samples of a run, where it has some, are a list of
+    ``{"text": ..., "answers": [{"token": ..., "probability": ...}, ...]}``: a text with
+    ``[MASK]`` and the trained model's best tokens for it; optional are ``"before"``, the same list
+    from the model the run began with, and ``"expected"``, the right token.
+    """
+    names = ", ".join(run.label for run in runs)
+    sections = [_results(runs), _heldout(runs), _training(runs), _samples(runs), _provenance(runs)]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(names)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        f"<header><h1>{escape(names)}</h1>\n"
+        '<p class="note">Continued pretraining with cpt_jax. Losses are in nats per target; '
+        "tokens are counted from the start of each run.</p></header>\n"
+        f"{''.join(sections)}</body>\n</html>\n"
+    )
+
+
+def _results(runs: Sequence[Run]) -> str:
+    rows = []
+    for index, run in enumerate(runs):
+        name = f'<span class="key" style="background: var({_variable(index)})"></span>'
+        rows.append(
+            [name + escape(run.label), "before training", "0", *_losses(run.start, {}), "", ""]
+        )
+        rows += [["", *_phase_cells(run, phase)] for phase in run.phases]
+    head = ["run", "phase", "tokens", "held-out MLM loss", "held-out CLM loss", "tokens/s", "time"]
+    return _section(
+        "Results",
+        "Held-out losses at the end of each phase, and their change since before training, as "
+        "means over the sources. Time is that of training, without evaluation and saving.",
+        _table(head, rows, text_columns=2),
+    )
+
+
+def _phase_cells(run: Run, phase: PhaseSummary) -> list[str]:
+    rate, seconds = phase.tokens_per_second, phase.seconds
+    about = phase.objective if phase.finished else f"{phase.objective}, unfinished"
+    return [
+        f"{escape(phase.name)} <small>{escape(about)}</small>",
+        figures.count(phase.last_token - phase.first_token),
+        *_losses(phase.heldout, run.start),
+        "–" if rate is None else figures.count(rate),
+        "–" if seconds is None else duration(seconds),
+    ]
+
+
+def _losses(heldout: Heldout, start: Heldout) -> list[str]:
+    cells = []
+    for objective in OBJECTIVES:
+        value, before = _mean(heldout, objective), _mean(start, objective)
+        if value is None:
+            cells.append("–")
+        elif before is None:
+            cells.append(f"{value:.4f}")
+        else:
+            change = f"{value - before:+.4f}".replace("-", "−")
+            cells.append(f"{value:.4f}<small>{change}</small>")
+    return cells
+
+
+def _mean(heldout: Heldout, objective: str) -> float | None:
+    return statistics.fmean(x[objective] for x in heldout.values()) if heldout else None
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as people say it: 4 s, 12 min, 3 h 25."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02}"
+
+
+def _heldout(runs: Sequence[Run]) -> str:
+    cards = []
+    for source in dict.fromkeys(source for run in runs for source in run.sources):
+        for objective in OBJECTIVES:
+            curves = figures.heldout_curves(runs, source, objective)
+            title = f"{source}: {NAMES[objective]}"
+            ends = ", ".join(f"{runs[c.run].label} {c.values[-1]:.4f}" for c in curves)
+            cards.append(
+                _figure(
+                    title, figures.draw(runs, curves, title=title, markers=True), f"Last: {ends}."
+                )
+            )
+    note = "Each source's held-out rows under both objectives, whichever the run was training on."
+    return _section("Held-out loss", note, _grid(cards)) if cards else ""
+
+
+def _training(runs: Sequence[Run]) -> str:
+    cards = []
+    for title, field, unit, caption in (
+        ("Training loss", "loss", "{:.4g}".format, "Each phase under its own objective."),
+        ("Learning rate", "lr", figures.scientific, "As applied."),
+    ):
+        curves = figures.training_curves(runs, field)
+        if curves:
+            cards.append(
+                _figure(title, figures.draw(runs, curves, title=title, unit=unit), caption)
+            )
+    note = (
+        f"The steps that were reported; more than {figures.MAX_POINTS} of a phase are averaged in "
+        "groups. The strips above the curves are the phases."
+    )
+    return _section("Training", note, _grid(cards)) if cards else ""
+
+
+def _samples(runs: Sequence[Run]) -> str:
+    parts = []
+    for run in runs:
+        cards = [_sample(sample) for sample in run.samples]
+        if cards:
+            parts.append(f"<h3>{escape(run.label)}</h3>" + _grid(cards))
+    note = "What the model puts in the place of a mask; outlined is the expected token."
+    return _section("Fill-mask", note, "".join(parts)) if parts else ""
+
+
+def _sample(sample: dict[str, Any]) -> str:
+    text = escape(sample["text"]).replace("[MASK]", "<mark>[MASK]</mark>")
+    parts = [f'<div class="sample"><p>{text}</p>']
+    for name, key in (("before", "before"), ("after", "answers")):
+        if key not in sample:
+            continue
+        items = []
+        for answer in sample[key]:
+            token = answer["token"]
+            right = ' class="right"' if token.strip() == sample.get("expected") else ""
+            share = f"{100 * answer['probability']:.0f} %"
+            items.append(f"<li{right}>{escape(token)} <small>{share}</small></li>")
+        label = f'<span class="note">{name}</span>' if "before" in sample else ""
+        parts.append(f'{label}<ul class="answers">{"".join(items)}</ul>')
+    return "".join(parts) + "</div>"
+
+
+def _provenance(runs: Sequence[Run]) -> str:
+    parts = []
+    for other in runs[1:]:
+        lines = differences(runs[0].config, other.config)
+        title = f"From {runs[0].label} to {other.label}: {len(lines)} fields of the config differ"
+        parts.append(_details(title, "\n".join(lines)))
+    for run in runs:
+        parts.append(_details(f"{run.label}: config", json.dumps(run.config, indent=2)))
+    names = sorted({name for run in runs for name in run.versions})
+    rows = [[escape(n), *(escape(run.versions.get(n, "–")) for run in runs)] for n in names]
+    versions = _table(["package", *(escape(run.label) for run in runs)], rows, text_columns=1)
+    note = "What the runs were told to do, and the versions they ran with."
+    return _section("Provenance", note, "".join(parts) + versions)
+
+
+def _variable(index: int) -> str:
+    return f"--run-{index % len(figures.SERIES)}"
+
+
+def _section(title: str, note: str, body: str) -> str:
+    return f'<section><h2>{title}</h2>\n<p class="note">{note}</p>\n{body}</section>\n'
+
+
+def _grid(cards: Iterable[str]) -> str:
+    return f'<div class="grid">{"".join(cards)}</div>\n'
+
+
+def _figure(title: str, svg: str, caption: str) -> str:
+    return (
+        f"<figure><h3>{escape(title)}</h3>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _details(summary: str, text: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int) -> str:
+    def cells(tag: str, row: Sequence[str]) -> str:
+        mark = [' class="text"' if i < text_columns else "" for i in range(len(row))]
+        return "".join(f"<{tag}{m}>{cell}</{tag}>" for m, cell in zip(mark, row, strict=True))
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in rows)
+    return (
+        f'<div class="wide"><table><thead><tr>{cells("th", head)}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>\n"
+    )
