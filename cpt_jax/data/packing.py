@@ -8,6 +8,7 @@ no row can hold a document twice.
 
 from array import array
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -106,10 +107,16 @@ class _ByLength:
 class _Pool:
     """What the next rows may take: whole documents, and the tails of those that were cut."""
 
-    def __init__(self, seq_len: int):
-        self.seq_len = seq_len
+    def __init__(self, seq_len: int, size: int, stream: Iterator[tuple[int, int]]):
+        self.seq_len, self.size, self.stream = seq_len, size, stream
         self.items: OrderedDict[int, tuple[int, int]] = OrderedDict()  # document: start, length
         self.fitting, self.tails = _ByLength(), _ByLength()
+
+    def refill(self) -> bool:
+        """Takes whole documents from the stream; false when it and the pool are empty."""
+        for document, length in islice(self.stream, max(0, self.size - len(self.items))):
+            self.add(document, 0, length)
+        return bool(self.items)
 
     def add(self, document: int, start: int, length: int) -> None:
         self.items[document] = (start, length)
@@ -149,21 +156,20 @@ def _pack_pass(
     row_ends: array,
 ) -> None:
     """Appends the rows that hold each document of `order` once."""
-    pool = _Pool(seq_len)
     stream = zip(order.tolist(), lengths.tolist(), strict=True)
-    while True:
-        for document, length in islice(stream, max(0, pool_documents - len(pool.items))):
-            pool.add(document, 0, length)
-        if not pool.items:
-            return
-        gap = seq_len
-        while gap and pool.items:
-            document, start, length = pool.take(gap)
-            size = min(length, gap)
-            pieces.extend((document, start, size))
-            if size < length:
-                pool.add(document, start + size, length - size)
-            gap -= size
+    pool = _Pool(seq_len, pool_documents, stream)
+    gap = seq_len
+    while pool.refill():
+        document, start, length = pool.take(gap)
+        size = min(length, gap)
+        pieces.extend((document, start, size))
+        if size < length:
+            pool.add(document, start + size, length - size)
+        gap -= size
+        if not gap:
+            row_ends.append(len(pieces) // 3)
+            gap = seq_len
+    if gap < seq_len:
         row_ends.append(len(pieces) // 3)
 
 
