@@ -334,7 +334,7 @@ def structure(
     def build():
         return ModernBert(spec, rngs=nnx.Rngs(0), dtype=dtype, remat=remat)
 
-    return split(nnx.eval_shape(build))[0]
+    return nnx.split(nnx.eval_shape(build))[0]
 
 
 def init_params(spec: ModelSpec, key: PRNGKeyArray) -> Params:
