@@ -72,7 +72,7 @@ def prepare_start(config: Config, workdir: Path) -> Start:
     vocabulary = Vocabulary(
         mask_id=tokenizer["mask_id"],
         special_ids=tuple(tokenizer["special_ids"]),
-        vocab_size=tokenizer["vocab_size"],
+        size=tokenizer["vocab_size"],
     )
     return Start(spec, train, heldout, vocabulary, origin, description)
 

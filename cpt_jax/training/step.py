@@ -111,10 +111,7 @@ def make_train_step(
       seed: of the run; keys corruption by row ordinal and dropout by batch.
       dropout: whether the model has any.
     """
-    rate = phase.learning_rate
-    schedule = optim.Schedule(
-        rate.kind, rate.peak, phase.tokens, rate.end_fraction, rate.warmup_tokens
-    )
+    schedule = optim.schedule(phase)
     mask_key = jax.random.key(hash_seed(seed, "corruption"))
     dropout_key = jax.random.key(hash_seed(seed, "dropout"))
 
