@@ -260,7 +260,9 @@ def _save_tokenizer(source: Path, target: Path, spec: ModelSpec):
         for name in TOKENIZER
         if (source / name).is_file()
     }
-    config = files.setdefault("tokenizer_config.json", _tokenizer_config(files, spec))
+    if "tokenizer_config.json" not in files:
+        files["tokenizer_config.json"] = _tokenizer_config(files["tokenizer.json"], spec)
+    config = files["tokenizer_config.json"]
     config["model_max_length"] = spec.max_position_embeddings
     config.setdefault("model_input_names", ["input_ids", "attention_mask"])
     if config.get("tokenizer_class") in (None, "TokenizersBackend"):  # v4 does not know this name
@@ -274,9 +276,9 @@ def _save_tokenizer(source: Path, target: Path, spec: ModelSpec):
             shutil.copyfile(source / name, target / name)
 
 
-def _tokenizer_config(files: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
+def _tokenizer_config(tokenizer: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
     """For a tokenizer that comes as tokenizer.json alone: its special tokens, by id and name."""
-    added = {token["id"]: token["content"] for token in files["tokenizer.json"]["added_tokens"]}
+    added = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
     ids = {"cls": spec.cls_token_id, "sep": spec.sep_token_id, "pad": spec.pad_token_id}
     config = {f"{name}_token": added[i] for name, i in ids.items() if i in added}
     named = {"mask_token": "[MASK]", "unk_token": "[UNK]"}
