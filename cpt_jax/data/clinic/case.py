@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from cpt_jax.data.clinic.grammar import Rng, load
@@ -13,6 +14,17 @@ T = TypeVar("T")
 _CHRONIC = ("htn", "t2dm", "hypot", "gout", "ida", "depr", "knee", "copd", "ckd", "af")
 _ROUTINE = ("na", "k", "hb", "plt", "creat", "glucose", "alt", "wbc", "urea", "ca")
 _FIRST_DAY = datetime.date(2011, 1, 3).toordinal()
+
+# What a patient allergic to it cannot be given, by a word of the allergy in either language.
+ALLERGENS = {
+    "nicil": ("coamoxiclav", "piptazo", "cloxacillin"),
+    "sul": ("cotrimoxazole",),
+    "code": ("morphine", "tramadol"),
+    "codé": ("morphine", "tramadol"),
+    "tramadol": ("morphine", "tramadol"),
+    "AINS": ("ibuprofen", "ketoprofen", "aspirin"),
+    "NSAID": ("ibuprofen", "ketoprofen", "aspirin"),
+}
 
 
 def pick(rng: Rng, options: Sequence[T]) -> T:
@@ -47,41 +59,49 @@ class Case:
     routine: dict[str, float]
 
 
+@cache
+def _options(specialty: str, disease: str | None) -> tuple[list[str], list[str], list[str]]:
+    """Returns the specialty's diseases, and the symptoms and tests that are not the disease's."""
+    diseases = load("en").diseases  # keys and links do not depend on the language
+    own = {key: entry for key, entry in diseases.items() if entry.specialty == specialty}
+    symptoms = {s for entry in own.values() for s in entry.symptoms}
+    labs = {lab for entry in own.values() for lab, _ in entry.labs} | set(_ROUTINE)
+    if disease is not None:
+        symptoms -= set(diseases[disease].symptoms)
+        labs -= {lab for lab, _ in diseases[disease].labs}
+    return list(own), sorted(symptoms), sorted(labs)
+
+
 def draw_case(rng: Rng, specialty: str, operative: bool) -> Case:
     """Returns a case of the specialty; an operative one has a disease with an operation."""
-    tables = load("en")  # keys and links do not depend on the language
-    own = {key: d for key, d in tables.diseases.items() if d.specialty == specialty}
-    key = pick(rng, [key for key, d in own.items() if d.operation or not operative])
-    disease = own[key]
-    comorbidities = sample(rng, [c for c in _CHRONIC if c != key], 1 + int(rng() * 3))
-    male = disease.sex == "male" if disease.sex else rng() < 0.5
-    age = 40 + int(rng() * 53)
-    present = sample(rng, disease.symptoms, 3 + int(rng() * 2))
-    others = [s for d in own.values() for s in d.symptoms if s not in disease.symptoms]
-    home = [(c, pick(rng, tables.diseases[c].drugs), 1995 + int(rng() * 15)) for c in comorbidities]
-    drugs = disease.drugs + [drug for _, drug, _ in home]
-    other_labs = [k for d in own.values() for k, _ in d.labs] + list(_ROUTINE)
-    known = dict(disease.labs)
+    tables = load("en")
+    keys = _options(specialty, None)[0]
+    key = pick(rng, [key for key in keys if tables.diseases[key].operation or not operative])
+    disease = tables.diseases[key]
+    _, absent, other_labs = _options(specialty, key)
+    home = [
+        (other, pick(rng, tables.diseases[other].drugs), 1995 + int(rng() * 15))
+        for other in sample(rng, [c for c in _CHRONIC if c != key], 1 + int(rng() * 3))
+    ]
+    doses = {
+        name: (int(rng() * len(drug.doses)), pick(rng, drug.frequencies))
+        for name in dict.fromkeys(disease.drugs + [drug for _, drug, _ in home])
+        for drug in (tables.drugs[name],)
+    }
     return Case(
         specialty=specialty,
         disease=key,
-        male=male,
-        age=age,
+        male=disease.sex == "male" if disease.sex else rng() < 0.5,
+        age=40 + int(rng() * 53),
         first_day=_FIRST_DAY + int(rng() * 5000),
         stay=3 + int(rng() * 18),
         draws=tuple(int(rng() * 840) for _ in range(3)),
         seed=int(rng() * 2**32),
-        symptoms=present,
-        absent=sample(rng, sorted(set(others)), 5),
-        excluded=sample(rng, [k for k in own if k != key], 3),
-        doses={
-            drug: (
-                int(rng() * len(tables.drugs[drug].doses)),
-                pick(rng, tables.drugs[drug].frequencies),
-            )
-            for drug in dict.fromkeys(drugs)
-        },
+        symptoms=sample(rng, disease.symptoms, 3 + int(rng() * 2)),
+        absent=sample(rng, absent, 5),
+        excluded=sample(rng, [k for k in keys if k != key], 3),
+        doses=doses,
         comorbidities=home,
-        labs={lab: (sign, rng()) for lab, sign in known.items()},
-        routine={k: rng() for k in sorted(set(other_labs) - set(known))},
+        labs={lab: (sign, rng()) for lab, sign in disease.labs},
+        routine={lab: rng() for lab in other_labs},
     )

@@ -8,10 +8,11 @@ a sentence asks for them and kept until the sentence ends. What must stay the sa
 
 import datetime
 import random
+import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from cpt_jax.data.clinic.case import Case, pick, sample
+from cpt_jax.data.clinic.case import ALLERGENS, Case, pick, sample
 from cpt_jax.data.clinic.grammar import (
     Drug,
     Language,
@@ -25,6 +26,9 @@ from cpt_jax.data.clinic.grammar import (
 )
 
 T = TypeVar("T")
+
+# "a" before a number that is read with a vowel, which may be the start of an entity.
+_ARTICLE = re.compile(r"\b([Aa])( (?:\x02.)?(?:8\d*|11|18)\b)")
 
 
 class Chart(dict[str, Any]):
@@ -98,14 +102,22 @@ class Chart(dict[str, Any]):
         case, rng, words = self.case, self.rng, self.language.words
         day = case.first_day
         self["date"] = self["datein"] = self.date(day)
-        self["day"] = "1"
+        self["day"] = "0"
         self["before"] = self.date(day - 9 - int(rng() * 80))
         self["birth"] = self.date(day - case.age * 365 - 25 - int(rng() * 330), numeric=True)
         number, unit = pick(rng, words.NUMBERS.split()), pick(rng, ("day", "week", "month"))
         self["dur"] = f"{number} {words.UNITS[unit][1]}"
         self["durhyphen"] = f"{number}-{unit}"
-        self["allergy"] = self.phrase("allergies")
+        self["allergy"] = self._allergy()
         self["como"] = self.join([self._comorbidity(*entry) for entry in case.comorbidities])
+
+    def _allergy(self) -> str:
+        """Returns an allergy to none of the patient's drugs."""
+        given = set(self.case.doses)
+        while True:
+            text = self.phrase("allergy_kind")
+            if not any(k in text and given.intersection(v) for k, v in ALLERGENS.items()):
+                return text
 
     def _comorbidity(self, key: str, drug: str, year: int) -> str:
         self["c"], self["cdrug"] = self.language.diseases[key].short, self._drug(drug).name.bare
@@ -126,7 +138,7 @@ class Chart(dict[str, Any]):
     def advance(self, days: int) -> None:
         """Moves to a later day, on which the disease is less acute."""
         self.today += days
-        self.acute *= 0.6
+        self.acute *= 0.6 if days < 5 else 0.1
         self["date"] = self.date(self.today)
         self["day"] = str(self.today - self.case.first_day)
 
@@ -159,22 +171,28 @@ class Chart(dict[str, Any]):
             for key in self.volatile:
                 self.pop(key, None)
             self.volatile.clear()
-            sentences.append(sentence)
-        body = capitalise(" ".join(s for s in sentences if s).replace(" \n", "\n"))
+            sentences.append(sentence.rstrip(" "))
+        # A list starts and ends with a line break of its own.
+        text = re.sub(" ?\n ?", "\n", " ".join(s for s in sentences if s))
+        body = capitalise(text.strip())
+        if not self.french:
+            body = _ARTICLE.sub(r"\1n\2", body)
         if not section.headings:
             return body
         heading = fill(pick(self.rng, section.headings), self.rng, point).format_map(self)
-        return self._headed(capitalise(heading), body)
+        return self._headed(capitalise(heading), body, "\n" if text[0] == "\n" else " ")
 
-    def _headed(self, heading: str, body: str) -> str:
+    def _headed(self, heading: str, body: str, gap: str) -> str:
         colon = " :" if self.french else ":"
         if self.style < 2:
-            return f"{heading}{colon} {body}".replace(": \n", ":\n")
-        heading = heading.upper() if self.style < 4 else heading
-        return f"{heading}{colon if self.style == 3 else ''}\n{body}".replace("\n\n", "\n")
+            return f"{heading}{colon}{gap}{body}"
+        if self.style < 4 and not any(map(str.isdigit, heading)):
+            heading = heading.upper()
+        return f"{heading}{colon if self.style == 3 else ''}\n{body}"
 
     def __missing__(self, key: str) -> Any:
-        value = getattr(self, f"slot_{key}")()
+        slot = getattr(self, f"_slot_{key}", None)
+        value = slot() if slot else self.phrase(key)
         self[key] = value
         self.volatile.append(key)
         return value
@@ -184,71 +202,72 @@ class Chart(dict[str, Any]):
     def _symptom(self, key: str) -> Term:
         return self.language.symptoms[key]
 
-    def slot_sx(self) -> str:
+    def _slot_sx(self) -> str:
         return self.join([self._symptom(key).un for key in self.case.symptoms])
 
-    def slot_sx0(self) -> str:
+    def _slot_sx0(self) -> str:
         return self.join([self._symptom(key).bare for key in self.case.symptoms])
 
-    def slot_sx1(self) -> str:
+    def _slot_sx1(self) -> str:
         return self._symptom(self.turn("sy", self.case.symptoms)).bare
 
-    def slot_sy(self) -> Term:
+    def _slot_sy(self) -> Term:
         return self._symptom(self.turn("sy", self.case.symptoms))
 
-    def slot_gone(self) -> str:
+    def _slot_gone(self) -> str:
         return self._symptom(self.turn("sy", self.case.symptoms)).negated().de
 
-    def slot_nox(self) -> Term:
+    def _slot_nox(self) -> Term:
         return self._symptom(self.turn("nox", self.case.absent)).negated()
 
-    slot_nox2 = slot_nox
+    _slot_nox2 = _slot_nox
 
-    def slot_nosx1(self) -> str:
-        return self.slot_nox().de
+    def _slot_nosx1(self) -> str:
+        return self._slot_nox().de
 
-    def slot_nosx(self) -> str:
-        absent = [self.slot_nox().de for _ in range(1 + int(self.rng() * 3))]
+    def _slot_nosx(self) -> str:
+        absent = [self._slot_nox().de for _ in range(1 + int(self.rng() * 3))]
         return self.join(absent, "ni" if self.french else "or")
 
-    def slot_nodx(self) -> Term:
+    def _slot_nodx(self) -> Term:
         key = self.turn("nodx", self.case.excluded)
         return self.language.diseases[key].short.negated()
 
-    def slot_sign(self) -> Term:
+    def _slot_sign(self) -> Term:
         return self.turn("sign", self.signs)
 
-    def slot_signs(self) -> str:
+    def _slot_signs(self) -> str:
         return self.join([sign.un for sign in self.signs])
 
-    def slot_proc(self) -> Term:
+    def _slot_proc(self) -> Term:
         name, self["finding"] = self.turn("proc", self.findings)
         return self.language.procedures[name][1]
 
-    def slot_opsentence(self) -> str:
+    def _slot_opsentence(self) -> str:
         return self.phrase("opsentence") if self.disease.operation else ""
 
-    def slot_oldop(self) -> Term:
+    def _slot_oldop(self) -> Term:
         return pick(self.rng, self.language.old_operations)
 
-    def slot_complication(self) -> Term:
+    def _slot_complication(self) -> Term:
         return pick(self.rng, self.language.complications)
 
     def _specialty(self, kind: str) -> str:
         sentences = self.language.specialties[self.case.specialty][kind]
         return fill(self.turn(kind, sentences), self.rng, self.language.point)
 
-    def slot_exam_s(self) -> str:
+    def _slot_exam_s(self) -> str:
         return self._specialty("e")
 
-    def slot_course_s(self) -> str:
+    def _slot_course_s(self) -> str:
         return self._specialty("c")
 
-    def slot_plan_s(self) -> str:
+    def _slot_plan_s(self) -> str:
         return self._specialty("p")
 
-    def slot_family(self) -> Term:
-        return Term(self.language.code, "D", self._specialty("f"))
+    def _slot_family(self) -> str:
+        text, link, whom = re.split("( chez | in |$)", self._specialty("f"), maxsplit=1)
+        return f"{Term(self.language.code, 'D', text).un}{link}{whom}"
 
     # -- drugs ---------------------------------------------------------------------------------
 
@@ -258,26 +277,26 @@ class Chart(dict[str, Any]):
         route, frequency = routes[self.style % len(routes)], often[self.style % len(often)]
         return f"{drug.name.bare} {drug.doses[self.dose[key]]} {route} {mark('F', frequency)}"
 
-    def slot_drug(self) -> str:
+    def _slot_drug(self) -> str:
         return self._line(self.turn("drug", self.disease.drugs))
 
-    def slot_drugname(self) -> Term:
+    def _slot_drugname(self) -> Term:
         return self._drug(self.turn("drug", self.disease.drugs)).name
 
-    def slot_rx(self) -> str:
+    def _slot_rx(self) -> str:
         return self.join([self._line(key) for key in self.disease.drugs[:3]])
 
-    def slot_homerx(self) -> str:
+    def _slot_homerx(self) -> str:
         return self.join([self._line(key) for key in dict.fromkeys(self._home())])
 
-    def slot_rxlist(self) -> str:
+    def _slot_rxlist(self) -> str:
         keys = dict.fromkeys(self.disease.drugs[:5] + self._home())
-        return "\n" + "\n".join(f"- {self._line(key)}" for key in keys)
+        return "\n" + "\n".join(f"- {self._line(key)}" for key in keys) + "\n"
 
     def _home(self) -> list[str]:
         return [drug for _, drug, _ in self.case.comorbidities]
 
-    def slot_change(self) -> str:
+    def _slot_change(self) -> str:
         key = self.turn("change", self.disease.drugs)
         drug, old = self._drug(key), self.dose[key]
         self["drugname"] = drug.name
@@ -308,7 +327,8 @@ class Chart(dict[str, Any]):
             units = int(middle + (far - middle) * self.severity[key])
         else:
             units = int(first + (last - first) * self.case.routine[key])
-        space = "" if not lab.unit or (lab.unit == "%" and not self.french) else " "
+        close = not lab.unit or lab.unit[0] == "/" or (lab.unit == "%" and not self.french)
+        space = "" if close else " "
         return mark("V", f"{decimal(units, lab.digits, self.language.point)}{space}{lab.unit}")
 
     def _measured(self, keys: Sequence[str]) -> str:
@@ -316,16 +336,16 @@ class Chart(dict[str, Any]):
         labs = self.language.labs
         return self.join([f"{labs[key].name.bare}{at}{self._value(key)}" for key in keys])
 
-    def slot_labs(self) -> str:
+    def _slot_labs(self) -> str:
         return self._measured(sample(self.rng, list(self.case.labs), 2 + int(self.rng() * 3)))
 
-    def slot_normlab(self) -> str:
+    def _slot_normlab(self) -> str:
         return self._measured(sample(self.rng, list(self.case.routine), 1 + int(self.rng() * 2)))
 
-    def slot_labname(self) -> Term:
+    def _slot_labname(self) -> Term:
         return self.language.labs[self.turn("lab", list(self.case.labs))].name
 
-    def slot_labtrend(self) -> str:
+    def _slot_labtrend(self) -> str:
         key = self.turn("lab", list(self.case.labs))
         self["labname"], self["old"] = self.language.labs[key].name, self._value(key)
         lower = self.severity[key] * (0.3 + 0.4 * self.rng())
@@ -333,7 +353,7 @@ class Chart(dict[str, Any]):
         self["new"] = self._value(key)
         return self._forget("labtrend", "labname")
 
-    def slot_labtable(self) -> str:
+    def _slot_labtable(self) -> str:
         normal = sample(self.rng, list(self.case.routine), 3 + int(self.rng() * 5))
         colon = " : " if self.french else ": "
         rows = []
@@ -341,48 +361,36 @@ class Chart(dict[str, Any]):
             lab = self.language.labs[key]
             low, high = (decimal(x, lab.digits, self.language.point) for x in lab.normal)
             rows.append(f"{lab.name.bare}{colon}{self._value(key)} (N {low}-{high})")
-        return "\n" + "\n".join(rows)
-
-    def slot_vitals(self) -> str:
-        return self.phrase("vitals")
-
-    def slot_vitals2(self) -> str:
-        return self.phrase("vitals2")
+        return "\n" + "\n".join(rows) + "\n"
 
     def _has(self, *symptoms: str) -> bool:
         return self.acute > 0.3 and any(key in self.case.symptoms for key in symptoms)
 
-    def slot_temp(self) -> str:
+    def _slot_temp(self) -> str:
         tenths = 381 + int(self.rng() * 17) if self._has("fever", "chills") else None
         return decimal(tenths or 362 + int(self.rng() * 12), 1, self.language.point)
 
-    def slot_hr(self) -> str:
+    def _slot_hr(self) -> str:
         fast = 24 if self._has("fever", "palpitations", "dyspnoea") else 0
         return str(58 + fast + int(self.rng() * 32))
 
-    def slot_sys(self) -> str:
+    def _slot_sys(self) -> str:
         return str(102 + int(self.rng() * 54) + (26 if self.case.disease == "htn" else 0))
 
-    def slot_dia(self) -> str:
+    def _slot_dia(self) -> str:
         return str(56 + int(self.rng() * 32))
 
-    def slot_spo2(self) -> str:
+    def _slot_spo2(self) -> str:
         low = self._has("dyspnoea", "cough", "wheeze")
         return str(86 + int(self.rng() * 8) if low else 95 + int(self.rng() * 5))
 
     # -- the rest ------------------------------------------------------------------------------
 
-    def slot_dateout(self) -> str:
+    def _slot_dateout(self) -> str:
         self.today = max(self.today + 1, self.case.first_day + self.case.stay)
         return self.date(self.today)
 
-    def slot_delay(self) -> str:
+    def _slot_delay(self) -> str:
         words = self.language.words
         unit = pick(self.rng, ("week", "month"))
         return f"{pick(self.rng, words.NUMBERS.split()[:5])} {words.UNITS[unit][1]}"
-
-    def slot_job(self) -> str:
-        return self.phrase("jobs")
-
-    def slot_living(self) -> str:
-        return self.phrase("living")

@@ -37,8 +37,8 @@ SECTIONS = r"""
 ? [Ex-smoker|Current smoker] of about <5-48> pack-years.
 | Never smoked, alcohol intake [occasional|moderate|nil].
 | Stopped smoking <2-30> years ago after <5-40> pack-years.
-? There is {family.bare}.
-| Family history: {family.bare}.
+? There is {family}.
+| Family history: {family}.
 ## allergy: Allergies
 > {allergy}.
 ## story: History of presenting complaint | History
@@ -89,7 +89,7 @@ SECTIONS = r"""
 ## outcome: Conclusion | Summary | Impression
 > {dx.bare} in a {age}-year-old {man}, improving on {drugname.bare}.
 | {M}, aged {age}, was therefore treated for {dx.un}.
-| In summary, {dx.un} [confirmed|documented] by {proc.bare} in {M}.
+| This was {dx.un}, [confirmed|documented] by {proc.bare}, in {M}.
 ? On discharge {he} no longer had {gone}.
 ? Discharged home on {dateout}[, accompanied|, with district nurse visits|, by ambulance].
 ## outrx: Discharge medication | Medication on discharge
@@ -187,6 +187,9 @@ SECTIONS = r"""
 > Results in keeping with {dx.un}. [Repeat within <24-72/24> hours.|]
 | Expected in {ref.bare}. [{dr} informed by telephone.|To be followed.]
 ? Possible interference from {drugname.bare}.
+## dayhead:
+> {M}, aged {age}, [in hospital with|treated for] {dx.un}.
+| {unit}: {M}, {age} years, {dx.bare}.
 ## day: Day {day} ({date})
 > {M} [feels better|is mobilising|stays in bed|slept well]. {vitals2}. No {nosx1}.
 | The {sy.bare} is [less marked|settling|unchanged]. {vitals2}.
@@ -213,7 +216,7 @@ SECTIONS = r"""
 ## results: Blood tests of {date}
 > {labtable}
 ? {labtrend}.
-## study: [Imaging|Investigation] of {date}
+## study: [Test|Investigation] of {date}
 > {proc.bare}: {finding.bare}. Indication: follow-up of {ref.bare}.
 | {proc.bare}: {finding.bare}, [stable|improving]. No evidence of {nodx.bare}.
 ## synthesis: Summary of the record
@@ -244,13 +247,13 @@ SECTIONS = r"""
 > BP {sys}/{dia}, HR {hr}, T {temp} °C
 | obs: {temp} °C, {sys}/{dia} mmHg, {hr}/min
 | T {temp} °C, SpO2 {spo2} %, pulse {hr}
-## allergies:
+## allergy_kind:
 > no known drug allergy
-| NKDA
+| no allergies recorded
 | allergic to [penicillin|sulphonamides|iodinated contrast|codeine] ([urticaria|rash|shock in
   <1985-2017>])
 | intolerant of [tramadol|NSAIDs|latex] ([nausea|itching|angioedema])
-## jobs:
+## job:
 > [retired|part-time] teacher
 | [council|bank|office] clerk
 | cleaner
@@ -274,8 +277,6 @@ HOSPITALS = (
     "St Bride's Hospital|Northfield General Hospital|Ashbourne Infirmary|Riverside Clinic"
     "|The Harcourt Institute|Meadowbank District Hospital|Queen's Park Hospital|Thornhill Hospital"
 )
-MONTHS = (
-    "January February March April May June July August September October November December"
-)
+MONTHS = "January February March April May June July August September October November December"
 NUMBERS = "two three four five six seven eight nine ten eleven twelve"
 UNITS = {"day": ("day", "days"), "week": ("week", "weeks"), "month": ("month", "months")}

@@ -39,8 +39,8 @@ SECTIONS = r"""
 ? Tabagisme [sevré|actif] estimé à <5-48> paquets-années.
 | Pas de tabac, consommation d'alcool [occasionnelle|modérée|nulle].
 | Ancien{ne} fumeu{se}, environ <5-40> paquets-années.
-? Dans la famille, on note {family.un}.
-| Antécédent familial : {family.bare}.
+? Dans la famille, on note {family}.
+| Antécédent familial : {family}.
 ## allergy: Allergies
 > {allergy}.
 ## story: Histoire de la maladie
@@ -51,7 +51,7 @@ SECTIONS = r"""
 | {sy.le} {sy.est} [devenu{sy.e} gênant{sy.e}|maintenant quotidien{sy.ne}].
 ? [Il n'y a pas|On ne retrouve pas] {nosx}.
 | {le} ne rapporte ni {nox.bare} ni {nox2.bare}.
-| Absence {nosx}.
+| {il} ne signale pas {nosx}.
 ? Devant ce tableau, {gp} [demande un avis spécialisé|l'adresse aux urgences|organise l'admission].
 | Une première consultation, le {before}, avait conduit à prescrire {drugname.bare}.
 ## exam: Examen clinique | Examen à l'entrée | Examen
@@ -91,7 +91,7 @@ SECTIONS = r"""
 ## outcome: Conclusion | Au total | Synthèse
 > {dx.bare} chez {un} patient{e} de {age} ans, d'évolution favorable sous {drugname.bare}.
 | {M}, {age} ans, a donc été hospitalisé{e} pour {dx.un}.
-| Au total, {dx.un} [confirmé{dx.e}|documenté{dx.e}] par {proc.le}, chez {M}.
+| Il s'agit donc {dx.de_un}, [confirmé{dx.e}|documenté{dx.e}] par {proc.le}, chez {M}.
 ? À la sortie, {il} ne présente plus {gone}.
 ? Retour à domicile le {dateout}[, accompagné{e}|, avec passage infirmier|, en ambulance].
 ## outrx: Traitement de sortie | Ordonnance de sortie
@@ -170,7 +170,7 @@ SECTIONS = r"""
 | A mangé [la moitié|les trois quarts|la totalité] du repas, hydratation [surveillée|correcte].
 | Visite de la famille, [moral bas|moral correct], inquiétude sur {ref.le}.
 ? EVA à <0-8>/10, {drugname.bare} donné à <7-21> h[, efficace|, peu efficace|].
-| {il} ne se plaint pas {nosx1}. {drug} [administré|pris] ce jour.
+| {il} ne se plaint pas {nosx1}. {drug}, [dernière prise à <6-22> h|pris comme prescrit].
 | Prévenir {dr} [en cas {sy.de}|si la température dépasse 38,5 °C]. Surveillance {labname.du}.
 ## scripthead: Ordonnance
 > {drname}, {hospital}, le {date}. {M}, {age} ans.
@@ -191,13 +191,16 @@ SECTIONS = r"""
 > Résultats compatibles avec {dx.un}. [À contrôler sous <24-72/24> heures.|]
 | Anomalies attendues dans le cadre {ref.de_un}. [{dr} prévenu par téléphone.|À suivre.]
 ? Interférence possible liée à la prise {drugname.de}.
+## dayhead:
+> {M}, {age} ans, [hospitalisé{e} pour|suivi{e} pour] {dx.un}.
+| {unit} : {M}, {age} ans, {dx.bare}.
 ## day: J{day} ({date})
 > {M} [va mieux|se lève|reste alité{e}|a bien dormi]. {vitals2}. Pas {nosx1}.
 | {sy.le} {sy.est} [moins marqué{sy.e}|en régression|stable{sy.s}]. {vitals2}.
 | {vitals2}. À l'examen : {sign.bare}. Pas {nosx1}.
 ? {labtrend}.
 | {change}.
-| {drug} poursuivi ; {ref.bare} en voie d'amélioration.
+| {drug} à poursuivre ; {ref.bare} en voie d'amélioration.
 | {course_s}
 ## visit: [Consultation|Visite de suivi|Consultation de contrôle] du {date}
 > {M} est revu{e} pour {ref.le}[, {delay} après la sortie|, dans le cadre du suivi|].
@@ -217,7 +220,7 @@ SECTIONS = r"""
 ## results: Biologie du {date}
 > {labtable}
 ? {labtrend}.
-## study: [Imagerie|Exploration] du {date}
+## study: [Examen|Exploration] du {date}
 > {proc.bare} : {finding.bare}. Indication : suivi {ref.de}.
 | {proc.bare}, {finding.bare}, [stable{finding.s}|en régression]. Pas d'argument pour {nodx.un}.
 ## synthesis: Synthèse du dossier
@@ -249,13 +252,13 @@ SECTIONS = r"""
 > TA {sys}/{dia}, FC {hr}/min, T {temp} °C
 | constantes : {temp} °C, {sys}/{dia} mmHg, {hr}/min
 | T {temp} °C, SpO2 {spo2} %, pouls {hr}/min
-## allergies:
+## allergy_kind:
 > pas d'allergie médicamenteuse connue
 | aucune allergie connue
 | allergie [à la pénicilline|aux sulfamides|à l'iode|à la codéine] ([urticaire|éruption|choc en
   <1985-2017>])
 | intolérance [au tramadol|aux AINS|au latex] ([nausées|prurit|œdème de Quincke])
-## jobs:
+## job:
 > enseignant{e} [retraité{e}|en activité]
 | employé{e} de [mairie|banque|bureau]
 | agent d'entretien
@@ -280,8 +283,6 @@ HOSPITALS = (
     "|Hôpital Jeanne-Bardin|Centre hospitalier de la Haute-Lande|Institut Rosemonde"
     "|Polyclinique des Trois-Ponts"
 )
-MONTHS = (
-    "janvier février mars avril mai juin juillet août septembre octobre novembre décembre"
-)
+MONTHS = "janvier février mars avril mai juin juillet août septembre octobre novembre décembre"
 NUMBERS = "deux trois quatre cinq six sept huit neuf dix onze douze"
 UNITS = {"day": ("jour", "jours"), "week": ("semaine", "semaines"), "month": ("mois", "mois")}
