@@ -49,9 +49,9 @@ def linear_cross_entropy(
       bias: the decoder's bias; None: it has none.
       labels: ids in [0, V), or IGNORE.
       chunk: tokens of a shard whose logits exist at one time; each chunk is a share of every row.
-      shards: parts into which B is split over devices. The kernel's gradient is summed over each
-        part on its own and over all once at the end; with 1, a batch split over devices has the
-        [V D] gradient reduced over them at every chunk.
+      shards: parts into which B is split over devices. Each part is summed on its own, and all
+        are added once, at the end; with 1, a batch that is split over devices has the [V D]
+        gradient reduced over them at every chunk (same result, slower).
 
     Raises:
       ValueError: if ``chunk`` or ``shards`` is below 1, or ``shards`` does not divide B.
@@ -73,8 +73,8 @@ def _loss(hidden, kernel, bias, labels, chunk, shards):
         part, _, _ = _chunk_loss(piece, weights, bias)
         return jax.tree.map(jnp.add, sums, part), None
 
-    zero = LossSums(*(jnp.zeros((), jnp.float32),) * 3)
-    return _over_chunks(step, zero, hidden, labels, chunk, shards)[0]
+    sums, _ = _over_chunks(step, _no_loss(shards), hidden, labels, chunk, shards)
+    return jax.tree.map(jnp.sum, sums)
 
 
 def _loss_forward(hidden, kernel, bias, labels, chunk, shards):
@@ -87,23 +87,24 @@ def _loss_forward(hidden, kernel, bias, labels, chunk, shards):
         part, probabilities, hit = _chunk_loss(piece, weights, bias)
         valid = (piece[1] != IGNORE)[..., None]
         d_logits = jnp.where(valid, probabilities - hit, 0)
-        d_bias += d_logits.sum((0, 1))
+        d_bias += d_logits.sum(1)
         d_logits = d_logits.astype(hidden.dtype)
         d_hidden = _dot("grv,vd->grd", d_logits, weights).astype(hidden.dtype)
         d_kernel += _dot("grv,grd->gvd", d_logits, piece[0])
         return (jax.tree.map(jnp.add, sums, part), d_kernel, d_bias), d_hidden
 
     zero = (
-        LossSums(*(jnp.zeros((), jnp.float32),) * 3),
+        _no_loss(shards),
         jnp.zeros((shards, *kernel.shape), jnp.float32),
-        jnp.zeros(bias.shape, jnp.float32),
+        jnp.zeros((shards, *bias.shape), jnp.float32),
     )
     (sums, d_kernel, d_bias), d_hidden = _over_chunks(step, zero, hidden, labels, chunk, shards)
     # [chunks, shards, rows x positions of a chunk, D] back to [B C D].
     d_hidden = d_hidden.reshape(d_hidden.shape[0], batch, -1, width).swapaxes(0, 1)
     d_hidden = d_hidden.reshape(batch, -1, width)[:, :positions]
     d_kernel = d_kernel.sum(0).astype(kernel.dtype)
-    return sums, (d_hidden, d_kernel, d_bias.astype(bias.dtype))
+    d_bias = d_bias.sum(0).astype(bias.dtype)
+    return jax.tree.map(jnp.sum, sums), (d_hidden, d_kernel, d_bias)
 
 
 def _loss_backward(chunk, shards, gradients, cotangents):
@@ -120,8 +121,12 @@ def _dot(equation, a, b):
     return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
 
 
+def _no_loss(shards):
+    return LossSums(*(jnp.zeros(shards, jnp.float32),) * 3)
+
+
 def _chunk_loss(piece, weights, bias):
-    """Returns LossSums of a chunk, and its probabilities and one-hot targets, [G R V]."""
+    """Returns LossSums [G] of a chunk, and its probabilities and one-hot targets [G R V]."""
     hidden, labels = piece
     logits = _dot("grd,vd->grv", hidden, weights) + bias.astype(jnp.float32)
     # A comparison instead of a gather: it fuses into the reductions, and partitions over V.
@@ -132,9 +137,9 @@ def _chunk_loss(piece, weights, bias):
     target = jnp.where(hit, logits, 0).sum(-1)
     valid = labels != IGNORE
     sums = LossSums(
-        nll=jnp.where(valid, highest + jnp.log(total) - target, 0).sum(),
-        count=valid.sum(dtype=jnp.float32),
-        correct=(valid & (target >= highest)).sum(dtype=jnp.float32),
+        nll=jnp.where(valid, highest + jnp.log(total) - target, 0).sum(-1),
+        count=valid.sum(-1, dtype=jnp.float32),
+        correct=(valid & (target >= highest)).sum(-1, dtype=jnp.float32),
     )
     return sums, exponentials / total[..., None], hit
 

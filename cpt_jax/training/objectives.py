@@ -99,7 +99,7 @@ def masked_token(
       segment_ids: document number from 1 in each row; 0 is padding.
       ordinals: number of each row in the run's stream; a row met again has a new one.
       key: the same for the whole run.
-      rate: probability of selection, in [0, 1].
+      rate: probability of selection, in (0, 1].
       vocabulary: the mask token, and what is left alone.
       mask_fraction: share of the selected tokens replaced by the mask token.
       random_fraction: share of the selected tokens replaced by a random one.
@@ -110,7 +110,7 @@ def masked_token(
       IGNORE. Selected tokens beyond the first C of a row stay as they are and are counted.
 
     Raises:
-      ValueError: for a rate or fractions outside [0, 1], or a key that is not threefry.
+      ValueError: for a rate outside (0, 1], impossible fractions, or a key that is not threefry.
     """
     _check_probabilities(rate, mask_fraction, random_fraction)
     if str(jax.random.key_impl(key)) != "threefry2x32":
@@ -144,8 +144,8 @@ def masked_token(
 
 
 def _check_probabilities(rate: float, mask_fraction: float, random_fraction: float) -> None:
-    if not 0 <= rate <= 1:
-        raise ValueError(f"rate {rate} is not in [0, 1]")
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate {rate} is not in (0, 1]")
     if min(mask_fraction, random_fraction) < 0 or mask_fraction + random_fraction > 1:
         raise ValueError(
             f"mask_fraction {mask_fraction} and random_fraction {random_fraction} are not shares "

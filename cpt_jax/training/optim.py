@@ -88,7 +88,7 @@ def _fraction(tokens: Float[Array, ""], total: int) -> Float[Array, ""]:
 
 def decay_mask(params: Params) -> dict[str, bool]:
     """Returns which parameters decay: those of rank 2 or more, so no bias and no norm (SPEC 2)."""
-    return {path: jnp.ndim(leaf) >= 2 for path, leaf in params.items()}
+    return {path: leaf.ndim >= 2 for path, leaf in params.items()}
 
 
 def make_tx(
@@ -172,13 +172,13 @@ def apply(
     grads = {path: leaf.astype(jnp.float32) for path, leaf in grads.items()}
     if freeze_mode == "zero_grad":
         grads = freeze_zero_grad(grads, frozen)
-    grad_norm = optax.global_norm(grads)
+    grad_norm = optax.tree.norm(grads)
     directions: Any
     directions, new_state = tx.update(grads, opt_state, params)
     updates = {path: -lr * direction for path, direction in directions.items()}
     if freeze_mode == "strict":
         updates = freeze_strict(updates, frozen)
-    update_norm = optax.global_norm(updates)
+    update_norm = optax.tree.norm(updates)
     finite = jnp.isfinite(grad_norm) & jnp.isfinite(update_norm)
 
     def choose(new, old):
