@@ -95,35 +95,7 @@ def detour(
       peak: learning rate of phase 1 and start of the decay.
     """
     options = Arguments.parse(arguments)
-    first = {
-        "name": "mlm" if options.mlm else "clm",
-        "objective": "mlm" if options.mlm else "clm",
-        "mask_rate": 0.3 if options.mlm else None,
-        "tokens": tokens,
-        "batch_size": batch_size,
-        "learning_rate": {
-            "kind": "warmup_constant",
-            "peak": peak,
-            "warmup_tokens": warmup_tokens,
-            "end_fraction": 1.0,
-        },
-    }
-    decay = {
-        "name": "decay",
-        "objective": "mlm",
-        "mask_rate": 0.15,
-        "tokens": round(tokens * options.decay),
-        "batch_size": batch_size,
-        "learning_rate": {"kind": "one_minus_sqrt", "peak": peak, "end_fraction": 0.1},
-    }
-    phases = [first, decay]
-    unknown = options.freeze.keys() - {phase["name"] for phase in phases}
-    if unknown:
-        known = " and ".join(phase["name"] for phase in phases)
-        raise ValueError(f"freeze=...@{unknown.pop()}: the phases here are {known}")
-    for phase in phases:
-        phase["freeze"] = options.freeze.get(phase["name"], ())
-        phase["freeze_mode"] = "strict" if options.strict else "zero_grad"
+    phases = _phases(options, tokens, batch_size, warmup_tokens, peak)
     config = ConfigDict(
         {
             "name": ",".join(filter(None, (name, arguments))),
@@ -143,7 +115,7 @@ def detour(
                 "weight_decay": 1e-5,
                 "decay_mode": "composer",
             },
-            "phases": [ConfigDict(phase) for phase in phases],
+            "phases": phases,
             "evaluation": {
                 "every_steps": 250,
                 "rows_per_source": 64,
@@ -158,6 +130,40 @@ def detour(
     if options.quick:
         _shrink(config)
     return config
+
+
+def _phases(
+    options: Arguments, tokens: int, batch_size: int, warmup_tokens: int, peak: float
+) -> list[ConfigDict]:
+    """Returns phase 1 and the decay, with what the arguments freeze in them."""
+    first = {
+        "name": "mlm" if options.mlm else "clm",
+        "objective": "mlm" if options.mlm else "clm",
+        "mask_rate": 0.3 if options.mlm else None,
+        "tokens": tokens,
+        "learning_rate": {
+            "kind": "warmup_constant",
+            "peak": peak,
+            "warmup_tokens": warmup_tokens,
+            "end_fraction": 1.0,
+        },
+    }
+    decay = {
+        "name": "decay",
+        "objective": "mlm",
+        "mask_rate": 0.15,
+        "tokens": round(tokens * options.decay),
+        "learning_rate": {"kind": "one_minus_sqrt", "peak": peak, "end_fraction": 0.1},
+    }
+    phases = [first, decay]
+    if unknown := options.freeze.keys() - {phase["name"] for phase in phases}:
+        known = " and ".join(phase["name"] for phase in phases)
+        raise ValueError(f"freeze=...@{unknown.pop()}: the phases here are {known}")
+    for phase in phases:
+        phase["batch_size"] = batch_size
+        phase["freeze"] = options.freeze.get(phase["name"], ())
+        phase["freeze_mode"] = "strict" if options.strict else "zero_grad"
+    return [ConfigDict(phase) for phase in phases]
 
 
 def _shrink(config: ConfigDict) -> None:

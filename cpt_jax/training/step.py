@@ -83,6 +83,25 @@ def mask_modes(phase: Phase) -> str | tuple[str, ...]:
     return phase.mask_mode or default
 
 
+def accumulate(gradient: Callable, params: dict[str, Array], batch: Batch, pieces: int) -> Any:
+    """Returns the sum of ``gradient(params, piece)`` over equal pieces of a batch, in turn."""
+    if pieces == 1:
+        return gradient(params, batch)
+
+    def cut(array):
+        # Strided, so that every device keeps its own rows in every piece.
+        return jnp.swapaxes(array.reshape(-1, pieces, *array.shape[1:]), 0, 1)
+
+    def add(total, piece):
+        return jax.tree.map(jnp.add, total, gradient(params, piece)), None
+
+    cut_batch = {name: cut(array) for name, array in batch.items()}
+    one = {name: array[0] for name, array in cut_batch.items()}
+    shapes = jax.eval_shape(gradient, params, one)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return jax.lax.scan(add, zeros, cut_batch)[0]
+
+
 def make_train_step(
     graphdef: nnx.GraphDef,
     phase: Phase,
@@ -123,28 +142,10 @@ def make_train_step(
         sums = batch_loss(graphdef, params, targets, piece["segment_ids"], modes, key)
         return sums.nll, (sums, targets.overflow)
 
-    def accumulate(params, batch: Batch):
-        gradient = jax.grad(loss_of, has_aux=True)
-        if phase.microbatches == 1:
-            return gradient(params, batch)
-
-        def cut(array):
-            # Strided, so that every device keeps its own rows in every piece.
-            pieces = array.reshape(-1, phase.microbatches, *array.shape[1:])
-            return jnp.swapaxes(pieces, 0, 1)
-
-        def add(total, piece):
-            return jax.tree.map(jnp.add, total, gradient(params, piece)), None
-
-        pieces = {name: cut(array) for name, array in batch.items()}
-        first = jax.tree.map(lambda array: array[0], pieces)
-        zeros = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(gradient, params, first)
-        )
-        return jax.lax.scan(add, zeros, pieces)[0]
+    gradient = jax.grad(loss_of, has_aux=True)
 
     def train_step(state: State, batch: Batch):
-        grads, (sums, overflow) = accumulate(state.params, batch)
+        grads, (sums, overflow) = accumulate(gradient, state.params, batch, phase.microbatches)
         count = jnp.maximum(sums.count, 1)
         grads = jax.tree.map(lambda gradient: gradient / count, grads)
         lr = schedule((state.step - first_step) * jnp.float32(tokens_per_step))

@@ -1,0 +1,155 @@
+"""The whole road on a small model, on a CPU, in minutes: ``python -m launch.demo --workdir DIR``.
+
+Text of an invented clinic, a tokenizer, prepared corpora, a base encoder trained from scratch on
+general notes, the detour and its twin on cardiology, both exported, asked to fill masks through
+transformers, and a report. Every step is a command that is printed before it runs.
+"""
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cpt_jax.data import synthetic
+
+QUESTIONS = 8
+
+
+class Steps:
+    """Runs commands, shows them, and keeps the time each took."""
+
+    def __init__(self):
+        self.seconds: dict[str, float] = {}
+
+    def run(self, title: str, *command: str | Path) -> None:
+        """Runs ``python -m COMMAND``; its failure is the demo's."""
+        words = [str(word) for word in command]
+        print(f"\n== {title}\n$ python -m {shlex.join(words)}", flush=True)
+        start = time.monotonic()
+        result = subprocess.run([sys.executable, "-m", *words])
+        if result.returncode:
+            sys.exit(f"the demo stopped: `{words[0]}` failed with exit code {result.returncode}")
+        self.seconds[title] = time.monotonic() - start
+
+
+def questions(tokenizer: Path) -> list[dict[str, str]]:
+    """Returns sentences of unseen cardiology notes with one word masked, and that word.
+
+    The words are whole tokens of the embedded tokenizer: names of drugs, findings, procedures.
+    """
+    from tokenizers import Tokenizer
+
+    vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab()
+    found, seen = [], set()
+    notes = synthetic.notes(10_000, 400, language="mixed", specialty="cardiology")
+    for note in notes:
+        for entity in note["entities"]:
+            word = note["text"][entity["start"] : entity["end"]]
+            start = note["text"].rfind(".", 0, entity["start"]) + 1
+            stop = note["text"].find(".", entity["end"]) + 1
+            sentence = note["text"][start:stop].strip()
+            single = re.fullmatch(r"[a-z]{5,}", word) and f"Ġ{word}" in vocabulary
+            before = note["text"][max(0, entity["start"] - 1) : entity["start"]]
+            plain = single and before == " " and "\n" not in sentence and len(sentence) > 50
+            if plain and word not in seen and sentence.count(word) == 1:
+                seen.add(word)
+                found.append({"text": sentence.replace(word, "[MASK]"), "expected": word})
+                break
+        if len(found) == QUESTIONS:
+            break
+    return found
+
+
+def fill_masks(model: Path, asked: list[dict[str, str]]) -> list[list[dict]]:
+    """Returns the five likeliest words of each question, by transformers' own pipeline."""
+    from transformers import pipeline
+
+    fill = pipeline("fill-mask", model=str(model), top_k=5)
+    return [
+        [{"token": a["token_str"].strip(), "probability": a["score"]} for a in fill(q["text"])]
+        for q in asked
+    ]
+
+
+def ask(root: Path, runs: list[str]) -> None:
+    """Writes ``samples.json`` of each run, with the base's answers beside, and prints a summary.
+
+    Raises:
+      SystemExit: if a trained model knows none of the masked words.
+    """
+    asked = questions(root / "tokenizer")
+    before = fill_masks(root / "base" / "export", asked)
+    for run in runs:
+        samples = []
+        answers = fill_masks(root / run / "export", asked)
+        for question, new, old in zip(asked, answers, before, strict=True):
+            samples.append({**question, "answers": new, "before": old})
+        (root / run / "samples.json").write_text(json.dumps(samples, indent=1, ensure_ascii=False))
+        right = sum(s["expected"] in [a["token"] for a in s["answers"]] for s in samples)
+        print(f"{run}: {right} of {len(samples)} masked words among the first five answers")
+        print(f"  {asked[0]['text']}\n  -> {', '.join(a['token'] for a in answers[0])}")
+        if not right:
+            sys.exit(f"{run}/export fills no mask rightly: something is wrong")
+
+
+def main() -> None:
+    """Walks the road from nothing to the report."""
+    parser = argparse.ArgumentParser(prog="python -m launch.demo", description=__doc__)
+    parser.add_argument("--workdir", type=Path, default=Path("runs/demo"), metavar="DIR")
+    root = parser.parse_args().workdir
+    if root.exists():
+        sys.exit(f"{root} exists: name another --workdir (make demo DEMO_DIR=...), or delete it")
+    steps = Steps()
+    tokenizer = root / "tokenizer"
+    general = [name for name in synthetic.SPECIALTIES if name != "cardiology"]
+    steps.run(
+        "notes of an invented clinic, and a tokenizer",
+        *("cpt_jax.data.synthetic", "--out", root / "text" / "general", "--count", "6000"),
+        *("--seed", "1", "--language", "mixed", "--max-words", "1000", "--specialty", *general),
+        *("--tokenizer-vocab", "2048", "--tokenizer-out", tokenizer),
+    )
+    steps.run(
+        "notes of one specialty",
+        *("cpt_jax.data.synthetic", "--out", root / "text" / "cardiology", "--count", "3000"),
+        *("--seed", "2", "--language", "mixed", "--max-words", "1000"),
+        *("--specialty", "cardiology"),
+    )
+    for corpus in ("general", "cardiology"):
+        steps.run(
+            f"{corpus} text to token shards",
+            *("cpt_jax.data.prepare", "--input", root / "text" / corpus / "notes.jsonl"),
+            *("--tokenizer", tokenizer, "--out", root / "data" / corpus),
+            *("--seq-len", "256", "--heldout-fraction", "0.02", "--workers", "1"),
+        )
+    for run, arguments, title in (
+        ("base", ":base", "a base encoder from scratch: masked words of general notes"),
+        ("detour", "", "the detour: cardiology by next words, then by masked words"),
+        ("twin", ":mlm", "its twin: cardiology by masked words alone"),
+    ):
+        corpus = "general" if run == "base" else "cardiology"
+        init = "scratch" if run == "base" else root / "base"
+        steps.run(
+            title,
+            *("cpt_jax.main", f"--config=configs/demo.py{arguments}", f"--workdir={root / run}"),
+            f"--config.data.sources[0].path={root / 'data' / corpus}",
+            f"--config.init.source={init}",
+        )
+    print("\n== masks filled through transformers")
+    ask(root, ["detour", "twin"])
+    report = root / "report.html"
+    steps.run(
+        "report",
+        *("cpt_jax.report", root / "base", root / "detour", root / "twin", "--out", report),
+    )
+    print("\n== seconds")
+    for title, seconds in steps.seconds.items():
+        print(f"{seconds:7.1f}  {title}")
+    print(f"{sum(steps.seconds.values()):7.1f}  in all\n\nopen {report}")
+
+
+if __name__ == "__main__":
+    main()
