@@ -159,7 +159,12 @@ def _note(
     code = language if language != "mixed" else ("fr", "en")[int(facts() * 2)]
     target = _length(facts, low, high)
     note_type = pick(facts, [k for k, t in NOTE_TYPES.items() if t.shortest <= target <= t.longest])
-    case = draw_case(facts, specialty, operative=note_type == "operative_note")
+    case = draw_case(
+        facts,
+        specialty,
+        operative=note_type == "operative_note",
+        lasting=note_type == "longitudinal_record",
+    )
     marked = ""
     # A draw may come out too long or too short; a progress note's entries always fit.
     for attempt in range(6):

@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 # What a patient of any specialty may also have.
 _CHRONIC = ("htn", "t2dm", "hypot", "gout", "ida", "depr", "knee", "copd", "ckd", "af")
+# Over within weeks: nobody keeps a record of years about them.
+_BRIEF = {"append", "chole", "hernia", "gout", "pneumonia", "pyelo", "cellul", "colic", "pericard"}
 _ROUTINE = ("na", "k", "hb", "plt", "creat", "glucose", "alt", "wbc", "urea", "ca")
 _FIRST_DAY = datetime.date(2011, 1, 3).toordinal()
 
@@ -72,15 +74,19 @@ def _options(specialty: str, disease: str | None) -> tuple[list[str], list[str],
     return list(own), sorted(symptoms), sorted(labs)
 
 
-def draw_case(rng: Rng, specialty: str, operative: bool) -> Case:
-    """Returns a case of the specialty; an operative one has a disease with an operation."""
+def draw_case(rng: Rng, specialty: str, *, operative: bool, lasting: bool) -> Case:
+    """Returns a case of the specialty.
+
+    An operative one has a disease with an operation, a lasting one a disease followed for years.
+    """
     tables = load("en")
     keys = _options(specialty, None)[0]
-    key = pick(rng, [key for key in keys if tables.diseases[key].operation or not operative])
+    able = [key for key in keys if tables.diseases[key].operation or not operative]
+    key = pick(rng, [key for key in able if key not in _BRIEF or not lasting])
     disease = tables.diseases[key]
     _, absent, other_labs = _options(specialty, key)
     home = [
-        (other, pick(rng, tables.diseases[other].drugs), 1995 + int(rng() * 15))
+        (other, pick(rng, tables.diseases[other].drugs[:2]), 1995 + int(rng() * 15))
         for other in sample(rng, [c for c in _CHRONIC if c != key], 1 + int(rng() * 3))
     ]
     doses = {
@@ -99,7 +105,7 @@ def draw_case(rng: Rng, specialty: str, operative: bool) -> Case:
         seed=int(rng() * 2**32),
         symptoms=sample(rng, disease.symptoms, 3 + int(rng() * 2)),
         absent=sample(rng, absent, 5),
-        excluded=sample(rng, [k for k in keys if k != key], 3),
+        excluded=sample(rng, [k for k in keys if k not in {key, *(c for c, *_ in home)}], 3),
         doses=doses,
         comorbidities=home,
         labs={lab: (sign, rng()) for lab, sign in disease.labs},

@@ -28,7 +28,7 @@ from cpt_jax.data.clinic.grammar import (
 T = TypeVar("T")
 
 # "a" before a number that is read with a vowel, which may be the start of an entity.
-_ARTICLE = re.compile(r"\b([Aa])( (?:\x02.)?(?:8\d*|11|18)\b)")
+_ARTICLE = re.compile(r"\b([Aa])( (?:\x02.)?(?:8\d*|11|18|eight|eleven)\b)")
 
 
 class Chart(dict[str, Any]):
@@ -103,6 +103,7 @@ class Chart(dict[str, Any]):
         day = case.first_day
         self["date"] = self["datein"] = self.date(day)
         self["day"] = "0"
+        self["opyear"] = str(datetime.date.fromordinal(day).year - 2 - int(rng() * 30))
         self["before"] = self.date(day - 9 - int(rng() * 80))
         self["birth"] = self.date(day - case.age * 365 - 25 - int(rng() * 330), numeric=True)
         number, unit = pick(rng, words.NUMBERS.split()), pick(rng, ("day", "week", "month"))
@@ -242,6 +243,9 @@ class Chart(dict[str, Any]):
     def _slot_proc(self) -> Term:
         name, self["finding"] = self.turn("proc", self.findings)
         return self.language.procedures[name][1]
+
+    def _slot_morefound(self) -> str:
+        return self.phrase("more") if len(self.findings) > 1 else ""
 
     def _slot_opsentence(self) -> str:
         return self.phrase("opsentence") if self.disease.operation else ""

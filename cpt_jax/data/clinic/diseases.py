@@ -51,14 +51,14 @@ DISEASES = """
 * psych: f anhédonie sans idée suicidaire / anhedonia without suicidal ideation
 @knee general = f gonarthrose [droite|gauche] évoluée / advanced osteoarthritis of the [right|left]
   knee = f gonarthrose / knee osteoarthritis
-> kneepain stiffness falls | paracetamol ibuprofen tramadol | uric+ crp+
+> kneepain stiffness falls | paracetamol ibuprofen tramadol | uric+ hb-
 + m épanchement articulaire du genou [droit|gauche] / a small [right|left] knee effusion ; m flessum
   de <5-15/5>° / a fixed flexion of <5-15/5>°
 * kneexray: m pincement fémorotibial [droit|gauche] / [right|left] medial joint space narrowing ; mp
   ostéophytes marginaux / marginal osteophytes
 @sciat general = f lombosciatique [droite|gauche] par hernie discale [L4-L5|L5-S1] / [right|left]
   sciatica from [an L4-L5|an L5-S1] disc prolapse = f lombosciatique / sciatica
-> back sciatica paraesthesia | paracetamol tramadol ibuprofen | crp+
+> back sciatica paraesthesia | paracetamol tramadol ibuprofen | glucose+
 + m signe de Lasègue à <30-60/5>° à [droite|gauche] / straight leg raise limited to <30-60/5>° on
   the [right|left]
 * lspine: f hernie discale [2:L4-L5|L5-S1] postérolatérale [1:droite|gauche] / a [right|left]
@@ -80,7 +80,7 @@ DISEASES = """
   la graisse périappendiculaire / periappendiceal fat stranding
 @hernia general hernioplasty = f *hernie inguinale [droite|gauche] symptomatique / a symptomatic
   [right|left] inguinal hernia = f *hernie inguinale / inguinal hernia
-> groin nausea constipation | cefazolin paracetamol ibuprofen | crp+
+> groin nausea constipation | cefazolin paracetamol ibuprofen | k- hb-
 + f tuméfaction inguinale [droite|gauche] réductible / a reducible [right|left] groin swelling
 * usabdo: m collet herniaire [droit|gauche] de <14-38> mm / a [right|left] hernial neck of <14-38>
   mm
@@ -98,7 +98,7 @@ DISEASES = """
 @mi cardiology angioplasty = m infarctus du myocarde [antérieur|inférieur] avec sus-décalage du
   segment ST / [anterior|inferior] ST-elevation myocardial infarction = m infarctus du myocarde /
   myocardial infarction
-> chest sweats nausea syncope | aspirin ticagrelor atorvastatin bisoprolol ramipril | trop+ ldl+
+> chest clammy nausea syncope | aspirin ticagrelor atorvastatin bisoprolol ramipril | trop+ ldl+
   bnp+
 + m assourdissement des bruits du cœur / muffled heart sounds ; fp marbrures des genoux / mottled
   knees
@@ -240,7 +240,7 @@ DISEASES = """
   <4-12> mm
 @migraine neurology = f migraine avec aura [fréquente|chronique] / [frequent|chronic] migraine with
   aura = f migraine / migraine
-> headache photophobia aura nausea | sumatriptan propranolol topiramate | crp+
+> headache photophobia aura nausea | sumatriptan propranolol topiramate | ferritin- na-
 + f allodynie du cuir chevelu / scalp allodynia ; f sensibilité cervicale / neck tenderness
 * mrihead: mp hypersignaux punctiformes aspécifiques / non-specific punctate hyperintensities
 @myasth neurology = f myasthénie auto-immune [oculaire|généralisée] / [ocular|generalised]

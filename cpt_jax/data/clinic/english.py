@@ -22,7 +22,7 @@ SECTIONS = r"""
 > [Known|Notable] for {como}.
 | {he} is followed for {como}.
 | Medical history includes {como}.
-? Surgical history: {oldop.bare} in <1972-2018>.
+? Surgical history: {oldop.bare} in {opyear}.
 | {oldop.bare} <3-40> years ago.
 ? Last checked {delay} ago: {normlab}[, unremarkable|].
 ? No [known|personal] history of {nodx.bare}.
@@ -37,7 +37,7 @@ SECTIONS = r"""
 ? [Ex-smoker|Current smoker] of about <5-48> pack-years.
 | Never smoked, alcohol intake [occasional|moderate|nil].
 | Stopped smoking <2-30> years ago after <5-40> pack-years.
-? There is {family}.
+? There is a family history of {family}.
 | Family history: {family}.
 ## allergy: Allergies
 > {allergy}.
@@ -46,7 +46,7 @@ SECTIONS = r"""
 | {he} [reports|describes|gives a history of] {sx} for {dur}.
 | {he} saw {gp} because of {sx}, [slowly|rapidly] worsening over {dur}.
 ? The {sy.bare} [worsened|progressed] [despite|on] {drugname.bare}.
-| The {sy.bare} [has become disabling|is now a daily problem].
+| The {sy.bare} [{sy.a} become disabling|{sy.est} now a daily problem].
 ? {he} [denies|did not report] {nosx}.
 | There was neither {nox.bare} nor {nox2.bare}.
 | No {nosx}.
@@ -71,7 +71,7 @@ SECTIONS = r"""
 ## imaging: Imaging and other tests | Further investigations | Procedures
 > {proc.le} on {date} [showed|revealed] {finding.un}.
 | {proc.bare} [on {date}|performed today]: {finding.bare}.
-? {proc.le} [completed the work-up and showed|also showed] {finding.un}.
+? {morefound}
 ? There was no evidence of {nodx.bare}.
 | {nodx.bare} was [excluded|ruled out].
 ## course: Hospital course | Progress on the ward | Management
@@ -99,11 +99,11 @@ SECTIONS = r"""
 | {M} will be seen by {dr} in {delay}, with a repeat {proc.bare}.
 ? {plan_s}
 ? Repeat {labname.bare} in {delay}.
-? If {sy.bare} recurs, [call the ward|attend A&E].
+? In case of recurrent {sy.bare}, [call the ward|attend A&E].
 ? Reminder: {allergy}.
 ## sign:
 > {drname}, [consultant|specialist registrar|ward doctor].
-| Approved by {dr} on {date}.
+| [Approved|Dictated|Checked] by {dr}.
 ## greeting:
 > {hospital}, {date}. Dear [colleague|doctor], thank you for referring {M}, aged {age}.
 | {date}. Dear [colleague|doctor], I reviewed {M}, born {birth}, in clinic today.
@@ -192,7 +192,7 @@ SECTIONS = r"""
 | {unit}: {M}, {age} years, {dx.bare}.
 ## day: Day {day} ({date})
 > {M} [feels better|is mobilising|stays in bed|slept well]. {vitals2}. No {nosx1}.
-| The {sy.bare} is [less marked|settling|unchanged]. {vitals2}.
+| The {sy.bare} {sy.est} [less marked|settling|unchanged]. {vitals2}.
 | {vitals2}. On examination: {sign.bare}. No {nosx1}.
 ? {labtrend}.
 | {change}.
@@ -223,6 +223,9 @@ SECTIONS = r"""
 > {dx.bare}, treated since {datein} by {gp} and then {dr}, in a {man} with a history of {como}.
 ? {allergy}.
 ? Residual symptom: {sy.bare}. Repeat {labname.bare} awaited.
+## more:
+> {proc.le} [completed the work-up and showed|also showed] {finding.un}.
+| {proc.bare}: {finding.bare}.
 ## opsentence:
 > {op.bare} was [performed|carried out] on {date}[ by {dr}|], uneventfully.
 ## labtrend:
@@ -251,7 +254,7 @@ SECTIONS = r"""
 > no known drug allergy
 | no allergies recorded
 | allergic to [penicillin|sulphonamides|iodinated contrast|codeine] ([urticaria|rash|shock in
-  <1985-2017>])
+  <1985-2010>])
 | intolerant of [tramadol|NSAIDs|latex] ([nausea|itching|angioedema])
 ## job:
 > [retired|part-time] teacher

@@ -24,7 +24,7 @@ SECTIONS = r"""
 > [On retient|On note|Notons] {como}.
 | {le} est suivi{e} pour {como}.
 | Sur le plan médical : {como}.
-? Sur le plan chirurgical : {oldop.bare} en <1972-2018>.
+? Sur le plan chirurgical : {oldop.bare} en {opyear}.
 | {oldop.bare} il y a <3-40> ans.
 ? Dernier bilan il y a {delay} : {normlab}[, sans particularité|].
 ? Pas d'antécédent [connu|personnel] {nodx.de}.
@@ -73,7 +73,7 @@ SECTIONS = r"""
 ## imaging: Imagerie et explorations | Examens complémentaires | Explorations
 > {proc.le} du {date} {proc.met} en évidence {finding.un}.
 | {proc.bare} [du {date}|réalisé{proc.e} ce jour] : {finding.bare}.
-? {proc.le} {proc.a} complété le bilan[ et révélé|, avec] {finding.un}.
+? {morefound}
 ? Il n'y a pas d'argument pour {nodx.un}.
 | {nodx.un} {nodx.a} pu être écarté{nodx.e}.
 ## course: Évolution | Évolution dans le service | Prise en charge et évolution
@@ -105,7 +105,7 @@ SECTIONS = r"""
 ? Rappel : {allergy}.
 ## sign:
 > {drname}, [praticien hospitalier|chef de clinique|médecin du service].
-| Validé par {dr} le {date}.
+| [Validé|Dicté|Relu] par {dr}.
 ## greeting:
 > {hospital}, le {date}. [Cher confrère|Chère consœur|Cher ami], merci de m'avoir adressé {M}, {age}
   ans.
@@ -228,6 +228,9 @@ SECTIONS = r"""
   pour antécédents {como}.
 ? {allergy}.
 ? Symptôme résiduel : {sy.bare}. Contrôle {labname.du} attendu.
+## more:
+> {proc.le} {proc.a} complété le bilan[ et révélé|, avec] {finding.un}.
+| {proc.bare} : {finding.bare}.
 ## opsentence:
 > {op.un} {op.a} été réalisé{op.e} le {date}[ par {dr}|], sans incident.
 ## labtrend:
@@ -256,7 +259,7 @@ SECTIONS = r"""
 > pas d'allergie médicamenteuse connue
 | aucune allergie connue
 | allergie [à la pénicilline|aux sulfamides|à l'iode|à la codéine] ([urticaire|éruption|choc en
-  <1985-2017>])
+  <1985-2010>])
 | intolérance [au tramadol|aux AINS|au latex] ([nausées|prurit|œdème de Quincke])
 ## job:
 > enseignant{e} [retraité{e}|en activité]

@@ -87,7 +87,9 @@ class Term:
             self.un = text[: len(text) - len(surface)] + self.bare
             self.le = "the " + self.bare
             self.e = self.ne = self.s = ""
-            self.a, self.est, self.met, self.refl = "has", "is", "shows", "has"
+            plural = " and " in surface or re.search("[^isu]s$", surface)
+            self.a, self.est = ("have", "are") if plural else ("has", "is")
+            self.met, self.refl = "", ""
             return
         gender, surface = text.split(" ", 1)
         un, le, du, ce, self.e, self.ne, plural = _FRENCH[gender]

@@ -127,7 +127,8 @@ ggt = fp gamma-GT / gamma-GT|UI/L|14-48|160-720|-
 
 SYMPTOMS = """
 fever = f fièvre / fever ; chills = mp frissons / chills
-sweats = fp sueurs nocturnes / night sweats ; fatigue = f asthénie / fatigue
+sweats = fp sueurs nocturnes / night sweats ; clammy = fp sueurs froides / cold sweats
+fatigue = f asthénie / fatigue
 weight = m amaigrissement / weight loss ; anorexia = f anorexie / loss of appetite
 cough = f toux / cough ; sputum = fp expectorations purulentes / purulent sputum
 wheeze = mp sifflements / wheezing ; haemoptysis = f hémoptysie / haemoptysis
