@@ -9,8 +9,8 @@ Parameters, gradients and moments are flat dicts from dotted path to float32 arr
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,15 @@ DecayMode = Literal["composer", "adamw"]
 FreezeMode = Literal["zero_grad", "strict"]
 
 Params = Mapping[str, Array]
+
+
+# From 0 to 1 as a phase goes from its peak rate to its end rate, over the share of it that is done.
+DESCENTS: dict[ScheduleKind, Callable[[Array], Array]] = {
+    "warmup_constant": jnp.zeros_like,
+    "one_minus_sqrt": jnp.sqrt,
+    "linear": lambda progress: progress,
+    "cosine": lambda progress: (1 - jnp.cos(jnp.pi * progress)) / 2,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,17 +67,7 @@ class Schedule:
         tokens = jnp.asarray(tokens, jnp.float32)
         warmup = jnp.float32(self.warmup_tokens)
         progress = _fraction(tokens - warmup, self.total_tokens - self.warmup_tokens)
-        match self.kind:
-            case "warmup_constant":
-                descent = jnp.zeros_like(progress)
-            case "one_minus_sqrt":
-                descent = jnp.sqrt(progress)
-            case "linear":
-                descent = progress
-            case "cosine":
-                descent = (1 - jnp.cos(jnp.pi * progress)) / 2
-            case _:
-                raise ValueError(f"kind {self.kind!r} is not one of {get_args(ScheduleKind)}")
+        descent = DESCENTS[self.kind](progress)
         # This form of the formulas above is exact at both ends.
         rate = self.peak * (1 - descent) + self.peak * self.end_fraction * descent
         return jnp.where(tokens < warmup, self.peak * _fraction(tokens, self.warmup_tokens), rate)
@@ -86,7 +85,7 @@ def _fraction(tokens: Float[Array, ""], total: int) -> Float[Array, ""]:
     return jnp.where(tokens < whole, jnp.clip(tokens / jnp.maximum(whole, 1), 0, 1), 1)
 
 
-def decay_mask(params: Params) -> dict[str, bool]:
+def decay_mask(params: Mapping[str, Array | jax.ShapeDtypeStruct]) -> dict[str, bool]:
     """Returns which parameters decay: those of rank 2 or more, so no bias and no norm (SPEC 2)."""
     return {path: leaf.ndim >= 2 for path, leaf in params.items()}
 
@@ -117,13 +116,11 @@ def make_tx(
       clip_norm: largest global norm of the gradients; None for no limit.
 
     Raises:
-      ValueError: for an unknown decay mode or a peak that is not above 0.
+      ValueError: for a peak that is not above 0.
     """
-    if decay_mode not in get_args(DecayMode):
-        raise ValueError(f"decay_mode {decay_mode!r} is not one of {get_args(DecayMode)}")
     if not peak > 0:
         raise ValueError(f"peak {peak} is not above 0")
-    decay = weight_decay / peak if decay_mode == "composer" else weight_decay
+    decay = {"composer": weight_decay / peak, "adamw": weight_decay}[decay_mode]
     return optax.chain(
         # identity's state is clip's: () in both, so that phases may differ in it.
         optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm),
@@ -165,19 +162,18 @@ def apply(
         updates are those of a run without freezing.
 
     Raises:
-      ValueError: for an unknown mode, a frozen path that is no parameter, or parameters that are
-        not float32.
+      ValueError: for a frozen path that is no parameter, or parameters that are not float32.
     """
-    _check(params, frozen, freeze_mode)
+    _check(params, frozen)
+    never = frozenset()
+    before, after = {"zero_grad": (frozen, never), "strict": (never, frozen)}[freeze_mode]
     grads = {path: leaf.astype(jnp.float32) for path, leaf in grads.items()}
-    if freeze_mode == "zero_grad":
-        grads = freeze_zero_grad(grads, frozen)
+    grads = freeze_zero_grad(grads, before)
     grad_norm = optax.tree.norm(grads)
     directions: Any
     directions, new_state = tx.update(grads, opt_state, params)
     updates = {path: -lr * direction for path, direction in directions.items()}
-    if freeze_mode == "strict":
-        updates = freeze_strict(updates, frozen)
+    updates = freeze_strict(updates, after)
     update_norm = optax.tree.norm(updates)
     finite = jnp.isfinite(grad_norm) & jnp.isfinite(update_norm)
 
@@ -203,9 +199,7 @@ def freeze_strict(updates: Params, frozen: frozenset[str]) -> dict[str, Array]:
     return {p: jnp.full_like(leaf, -0.0) if p in frozen else leaf for p, leaf in updates.items()}
 
 
-def _check(params: Params, frozen: frozenset[str], freeze_mode: FreezeMode) -> None:
-    if freeze_mode not in get_args(FreezeMode):
-        raise ValueError(f"freeze_mode {freeze_mode!r} is not one of {get_args(FreezeMode)}")
+def _check(params: Params, frozen: frozenset[str]) -> None:
     if frozen - params.keys():
         raise ValueError(f"frozen paths that are no parameters: {sorted(frozen - params.keys())}")
     other = {path: str(leaf.dtype) for path, leaf in params.items() if leaf.dtype != jnp.float32}
