@@ -259,8 +259,8 @@ def test_hash_seed():
     [
         ({"web": 1, "book": 1}, {}, r"\['book'\]; sources are"),
         ({"web": 1}, {"book": 3}, r"\['book'\]; sources are"),
-        ({"web": -1, "notes": 2}, {}, r"'web': -1.*>= 0"),
-        ({"web": 1}, {"web": -1}, r"'web': -1.*>= 0"),
+        ({"web": -1, "notes": 2}, {"web": 3}, r"weights \{'web': -1\}; allowed: .*>= 0"),
+        ({"web": 1}, {"web": -1}, r"cursors \{'web': -1\}; allowed: .*>= 0"),
         ({"web": 0}, {}, "sum to 0"),
         ({}, {}, "sum to 0"),
     ],

@@ -11,7 +11,7 @@ from cpt_jax.data.prepare import prepare
 
 SYLLABLES = ["ba", "do", "ki", "lu", "me", "no", "pi", "ra", "su", "ti"]
 WORDS = [a + b for a in SYLLABLES for b in SYLLABLES[:5]]
-SPECIALS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+SPECIALS = ["[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]"]
 
 
 def write_tokenizer(directory: Path) -> Path:

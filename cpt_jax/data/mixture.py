@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -119,8 +120,9 @@ def _check(
 ) -> None:
     if unknown := sorted((set(weights) | set(cursors)) - set(sources)):
         raise ValueError(f"weights or cursors for {unknown}; sources are {sorted(sources)}")
-    if bad := {k: v for k, v in {**weights, **cursors}.items() if not 0 <= v < float("inf")}:
-        raise ValueError(f"weights or cursors {bad}; allowed: finite and >= 0")
+    for what, values in {"weights": weights, "cursors": cursors}.items():
+        if bad := {name: value for name, value in values.items() if not 0 <= value < math.inf}:
+            raise ValueError(f"{what} {bad}; allowed: finite and >= 0")
     if not sum(weights.values()):
         raise ValueError(f"weights {dict(weights)} sum to 0")
     for what, values in {

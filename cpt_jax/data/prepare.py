@@ -30,7 +30,9 @@ from cpt_jax.data.packing import POOL_DOCUMENTS, plan_rows
 from cpt_jax.data.sources import DOCUMENT, SPLITS, VERSION
 from cpt_jax.data.tokenizer import read_tokenizer, template_ids, token_dtype, tokenizer_file
 
-TASK_BYTES = 64 << 20  # small consecutive inputs share a task, and so a shard
+# Small consecutive inputs share a task, and so a shard, of TASK_BYTES; of more where there would be
+# over MAX_TASKS of them, since a source keeps a file open per shard.
+TASK_BYTES, MAX_TASKS = 64 << 20, 256
 BATCH_CHARACTERS = 4 << 20  # tokenised at once, in parallel
 SHARD_TOKENS = 1 << 28
 TEMPLATE = "[CLS] text [SEP]"
@@ -44,6 +46,14 @@ class Shard(NamedTuple):
     bytes: int
     records: int
     tokens: int
+
+
+class Tokenised(NamedTuple):
+    """What a task gives: DOCUMENT records, shards, the number of empty documents."""
+
+    index: np.ndarray
+    shards: list[Shard]
+    empty: int
 
 
 class Job(NamedTuple):
@@ -91,8 +101,7 @@ class _Worker:
         self.before, self.after = template_ids(job.template, self.tokenizer, info["special_ids"])
         self.dtype = token_dtype(info["vocab_size"])
 
-    def run(self, task: int, paths: list[Path]) -> tuple[np.ndarray, list[Shard], int]:
-        """Returns the task's DOCUMENT records, its shards and its number of empty documents."""
+    def run(self, task: int, paths: list[Path]) -> Tokenised:
         shards, index, empty = _Shards(self.job, task), [], 0
         for path in paths:
             position = 0
@@ -112,7 +121,7 @@ class _Worker:
                 self._count(len(batch), tokens, batch[-1].position - position)
                 position = batch[-1].position
         shards.close()
-        return np.array(index, DOCUMENT), shards.done, empty
+        return Tokenised(np.array(index, DOCUMENT), shards.done, empty)
 
     def _count(self, *amounts: int) -> None:
         with self.counters.get_lock():
@@ -129,7 +138,7 @@ def _start_worker(job: Job, counters: Any, threads: int) -> None:
     _worker = _Worker(job, counters)
 
 
-def _run_task(task: int, paths: list[Path]) -> tuple[np.ndarray, list[Shard], int]:
+def _run_task(task: int, paths: list[Path]) -> Tokenised:
     return _worker.run(task, paths)
 
 
@@ -164,19 +173,19 @@ def _find_inputs(patterns: Sequence[str]) -> list[Path]:
 
 def _tasks(paths: list[Path]) -> list[list[Path]]:
     """Consecutive inputs, grouped by size: the same for any number of workers."""
-    tasks, size = [[]], 0
-    for path in paths:
-        if tasks[-1] and size + path.stat().st_size > TASK_BYTES:
+    sizes = [path.stat().st_size for path in paths]
+    limit = max(TASK_BYTES, sum(sizes) // MAX_TASKS)
+    tasks, filled = [[]], 0
+    for path, size in zip(paths, sizes, strict=True):
+        if tasks[-1] and filled + size > limit:
             tasks.append([])
-            size = 0
+            filled = 0
         tasks[-1].append(path)
-        size += path.stat().st_size
+        filled += size
     return tasks
 
 
-def _tokenise(
-    job: Job, tasks: list[list[Path]], workers: int
-) -> list[tuple[np.ndarray, list[Shard], int]]:
+def _tokenise(job: Job, tasks: list[list[Path]], workers: int) -> list[Tokenised]:
     """Runs the tasks, with progress on stderr, and returns their results in order."""
     context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
     counters = context.Array("q", 3)
@@ -290,11 +299,9 @@ def _names(paths: list[Path]) -> list[dict[str, Any]]:
     return [{"name": os.path.relpath(path, root), "bytes": path.stat().st_size} for path in paths]
 
 
-def _write_index(
-    out: Path, results: list[tuple[np.ndarray, list[Shard], int]], options: dict[str, Any]
-) -> dict[str, Any]:
+def _write_index(out: Path, results: list[Tokenised], options: dict[str, Any]) -> dict[str, Any]:
     """Writes the documents and the row plans; returns what the manifest says of them."""
-    documents = np.concatenate([index for index, _, _ in results])
+    documents = np.concatenate([result.index for result in results])
     documents["heldout"] = documents["text_hash"] / 2.0**64 < options["heldout_fraction"]
     np.save(out / "documents.npy", documents)
     splits = {split: _write_plan(out, documents, split, options) for split in SPLITS}
@@ -304,14 +311,14 @@ def _write_index(
     return {
         "documents": len(documents),
         "tokens": int(documents["length"].sum(dtype=np.int64)),
-        "empty": sum(empty for _, _, empty in results),
+        "empty": sum(result.empty for result in results),
         "duplicates": len(documents) - len(np.unique(documents["text_hash"])),
         "splits": splits,
         "length_histogram": {
             "edges": edges.tolist(),
             "counts": np.histogram(documents["length"], edges)[0].tolist(),
         },
-        "shards": [shard._asdict() for _, shards, _ in results for shard in shards],
+        "shards": [shard._asdict() for result in results for shard in result.shards],
         "files": {file.name: _sha256(file) for file in sorted(out.glob("*.npy"))},
     }
 
@@ -320,7 +327,7 @@ def _write_plan(
     out: Path, documents: np.ndarray, split: str, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Writes a split's row plan; returns its counts. Held-out documents are never repeated."""
-    factors = documents["factor"] if split == "train" else np.minimum(documents["factor"], 1)
+    factors = documents["factor"] if split == "train" else np.sign(documents["factor"])
     mine = (documents["heldout"] == (split == "heldout")) & (factors > 0)
     sizes = options["seq_len"], options["seed"], options["pool_documents"]
     plan = plan_rows(documents["length"], np.where(mine, factors, 0), *sizes)

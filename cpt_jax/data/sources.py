@@ -142,8 +142,8 @@ def open_source(path: str | Path, split: str = "train") -> Source:
         raise ValueError(f"{path}: layout version {manifest['version']}; this code reads {VERSION}")
     if not manifest["splits"][split]["rows"]:
         raise ValueError(
-            f"{path}: split {split!r} has no rows (heldout_fraction {manifest['heldout_fraction']}"
-            f" of {manifest['documents']} documents)"
+            f"{path}: split {split!r} has no rows: --heldout-fraction was"
+            f" {manifest['heldout_fraction']}, of {manifest['documents']} documents"
         )
     for shard in manifest["shards"]:
         file = path / shard["file"]
