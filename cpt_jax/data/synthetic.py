@@ -113,7 +113,7 @@ def notes(
         language: "fr", "en", or "mixed" (each note one or the other).
         specialty: one of SPECIALTIES or several; all of them by default.
         min_words: shortest note, in words separated by whitespace.
-        max_words: longest note; lengths in between are heavy-tailed (median near 130 words).
+        max_words: longest note; lengths in between are heavy-tailed (median near 170 words).
         first: index of the first note, to continue a corpus or to hold notes out.
 
     Raises:

@@ -174,14 +174,14 @@ class Chart(dict[str, Any]):
             self.volatile.clear()
             sentences.append(sentence.rstrip(" "))
         # A list starts and ends with a line break of its own.
-        text = re.sub(" ?\n ?", "\n", " ".join(s for s in sentences if s))
+        text = " ".join(s for s in sentences if s).replace(" \n", "\n").replace("\n ", "\n")
         body = capitalise(text.strip())
         if not self.french:
             body = _ARTICLE.sub(r"\1n\2", body)
         if not section.headings:
             return body
         heading = fill(pick(self.rng, section.headings), self.rng, point).format_map(self)
-        return self._headed(capitalise(heading), body, "\n" if text[0] == "\n" else " ")
+        return self._headed(heading, body, "\n" if text[0] == "\n" else " ")
 
     def _headed(self, heading: str, body: str, gap: str) -> str:
         colon = " :" if self.french else ":"
@@ -387,8 +387,6 @@ class Chart(dict[str, Any]):
     def _slot_spo2(self) -> str:
         low = self._has("dyspnoea", "cough", "wheeze")
         return str(86 + int(self.rng() * 8) if low else 95 + int(self.rng() * 5))
-
-    # -- the rest ------------------------------------------------------------------------------
 
     def _slot_dateout(self) -> str:
         self.today = max(self.today + 1, self.case.first_day + self.case.stay)

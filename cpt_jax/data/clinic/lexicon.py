@@ -366,11 +366,10 @@ f m asthme de l'enfance dans la fratrie / childhood asthma in a sibling
 """
 
 COMPLICATIONS = """
-f infection urinaire nosocomiale / a hospital-acquired urinary infection
-f veinite sur cathéter / cannula-site phlebitis
-f rétention aiguë d'urine / acute urinary retention
-f confusion nocturne / nocturnal delirium ; f toxidermie / a drug rash ; m iléus / an ileus
-f poussée hypertensive / a hypertensive episode ; f hypokaliémie / hypokalaemia
+f infection urinaire nosocomiale / a hospital-acquired urinary infection ; m iléus / an ileus
+f rétention aiguë d'urine / acute urinary retention ; f confusion nocturne / nocturnal delirium
+f veinite sur cathéter / cannula-site phlebitis ; f poussée hypertensive / a hypertensive episode
+f hypokaliémie / hypokalaemia ; f toxidermie / a drug rash
 """
 
 OLD_OPERATIONS = """
