@@ -96,10 +96,10 @@ def to_hf(options: argparse.Namespace) -> int:
     """`to-hf`: a checkpoint of a run, with the tokenizer of its data."""
     reference = options.source
     if "@" not in reference:
-        steps = [int(p.name) for p in Path(reference, "checkpoints").glob("*") if p.name.isdigit()]
-        if not steps:
+        last = checkpoint.latest_step(Path(reference))
+        if last is None:
             raise ValueError(f"{reference}: no complete checkpoint in {reference}/checkpoints")
-        reference = f"{reference}@{max(steps)}"
+        reference = f"{reference}@{last}"
     run, step = checkpoint.find_checkpoint(reference)
     description = checkpoint.read_run(run)
     spec = ModelSpec.from_hf(description["model"], f"{run}/config.json")
