@@ -2,6 +2,7 @@
 
 import functools
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -53,17 +54,11 @@ def test_equals_torch(chunk, shards, with_bias):
     )
     (0.25 * expected).backward()
 
-    used = bias if with_bias else None
-    sums, gradients = loss_and_gradients(
-        hidden, kernel, used, labels, 0.25, chunk=chunk, shards=shards
-    )
-    alone = linear_cross_entropy(
-        *(jnp.asarray(a) for a in (hidden, kernel)),
-        None if used is None else jnp.asarray(used),
-        jnp.asarray(labels),
-        chunk=chunk,
-        shards=shards,
-    )
+    used = jnp.asarray(bias) if with_bias else None
+    cut = {"chunk": chunk, "shards": shards}
+    sums, gradients = loss_and_gradients(hidden, kernel, used, labels, 0.25, **cut)
+    h, k, y = jnp.asarray(hidden), jnp.asarray(kernel), jnp.asarray(labels)
+    alone = linear_cross_entropy(h, k, used, y, **cut)
     best = logits.argmax(-1).numpy()
     for result in (sums, alone):  # with and without its gradient
         np.testing.assert_allclose(result.nll, expected.item(), rtol=1e-5)
@@ -118,8 +113,7 @@ def test_micro_batches_add_up_to_the_batch():
 def test_no_tokens_by_vocabulary_array_exists():
     # 4,096 tokens x 1,024 words: 16.8 MB in float32, against 0.5 MB for a chunk of 128.
     hidden, kernel, bias, labels = example(batch=4, positions=1024, vocab=1024)
-    lowered = loss_and_gradients.lower(hidden, kernel, bias, labels, chunk=128)
-    compiled = lowered.compile()
+    compiled: Any = loss_and_gradients.lower(hidden, kernel, bias, labels, chunk=128).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 4e6
     largest = max(
         int(np.prod([int(n) for n in shape.split(",")]))
@@ -135,8 +129,8 @@ def test_split_over_devices_the_gradient_is_reduced_once():
     rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("replica",), ()))
     placed = jax.device_put(arrays, (rows, whole, whole, rows))
 
-    text = loss_and_gradients.lower(*placed, chunk=32, shards=8).compile().as_text()
-    loops, entry = text.split("\nENTRY ")
+    compiled: Any = loss_and_gradients.lower(*placed, chunk=32, shards=8).compile()
+    loops, entry = compiled.as_text().split("\nENTRY ")
     assert "all-reduce" in entry
     for collective in ("all-reduce", "all-gather", "all-to-all", "collective-permute"):
         assert f"{collective}(" not in loops, "devices wait for each other in every chunk"

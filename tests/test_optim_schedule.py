@@ -45,7 +45,7 @@ def test_exact_at_the_start_the_end_of_warmup_and_the_end(kind, total, warmup):
 
 def test_half_way_by_hand():
     # With a warmup of 100, the second half of 1,100 begins at 600.
-    at = {
+    at: dict[config.ScheduleKind, float] = {
         "warmup_constant": 1.0,
         "one_minus_sqrt": 0.1 + 0.9 * (1 - math.sqrt(0.5)),
         "linear": 0.55,
