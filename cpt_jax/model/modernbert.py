@@ -72,6 +72,7 @@ class Embeddings(nnx.Module):
     def __call__(
         self, input_ids: Int[Array, "B L"], dropout_key: PRNGKeyArray | None
     ) -> Float[Array, "B L D"]:
+        """Embeddings in the compute dtype; the key switches dropout on."""
         return _drop(self.drop, self.norm(self.tok_embeddings(input_ids)), dropout_key)
 
 
@@ -93,6 +94,7 @@ class Attention(nnx.Module):
         causal: bool,
         dropout_key: PRNGKeyArray | None,
     ) -> Float[Array, "B L D"]:
+        """What the block adds to the residual stream."""
         qkv = self.Wqkv(x).reshape(*x.shape[:2], 3, -1, self.head_size)
         q, k, v = (qkv[:, :, i] for i in range(3))
         q, k = (_rotate(y, context.cos, context.sin) for y in (q, k))
@@ -113,6 +115,7 @@ class Mlp(nnx.Module):
     def __call__(
         self, x: Float[Array, "B L D"], dropout_key: PRNGKeyArray | None
     ) -> Float[Array, "B L D"]:
+        """What the block adds to the residual stream."""
         value, gate = jnp.split(self.Wi(x), 2, axis=-1)
         gated = ACTIVATIONS[self.activation](value) * gate
         return self.Wo(_drop(self.drop, gated, dropout_key))
@@ -137,6 +140,7 @@ class Layer(nnx.Module):
         causal: bool,
         dropout_key: PRNGKeyArray | None,
     ) -> Float[Array, "B L D"]:
+        """The residual stream after both blocks."""
         attn_key, mlp_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         normed = x if self.attn_norm is None else self.attn_norm(x)
         x = x + self.attn(normed, context, causal, attn_key)
@@ -163,6 +167,7 @@ class PredictionHead(nnx.Module):
         self.norm = _norm(spec, rngs, dtype)
 
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        """Features for the decoder."""
         return self.norm(ACTIVATIONS[self.activation](self.dense(hidden)))
 
 
@@ -179,6 +184,7 @@ class Decoder(nnx.Module):
     def __call__(
         self, features: Float[Array, "*B D"], embedding: Float[Array, "V D"]
     ) -> Float[Array, "*B V"]:
+        """fp32 logits; `embedding` is the tied table."""
         kernel = embedding.T if self.kernel is None else self.kernel[...]
         logits = jnp.matmul(
             features, kernel.astype(features.dtype), preferred_element_type=jnp.float32
