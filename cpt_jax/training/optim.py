@@ -80,7 +80,7 @@ def schedule(phase: Phase) -> Schedule:
 
 
 def _fraction(tokens: Float[Array, ""], total: int) -> Float[Array, ""]:
-    """tokens / total within [0, 1]; exactly 1 from ``total`` on (XLA's x / constant may not be)."""
+    """tokens / total within [0, 1], and exactly 1 from ``total`` on, also where that is 0."""
     whole = jnp.float32(total)  # a Python int beyond 2^31 would overflow JAX's int32
     return jnp.where(tokens < whole, jnp.clip(tokens / jnp.maximum(whole, 1), 0, 1), 1)
 
@@ -180,7 +180,11 @@ def apply(
     def choose(new, old):
         return jnp.where(finite, new, old)
 
-    new_params = {path: choose(leaf + updates[path], leaf) for path, leaf in params.items()}
+    new_params = {
+        # Not even zero is added to a strictly frozen leaf: -0.0 + 0.0 is 0.0.
+        path: leaf if path in after else choose(leaf + updates[path], leaf)
+        for path, leaf in params.items()
+    }
     new_state = jax.tree.map(choose, new_state, opt_state)
     return new_params, new_state, UpdateInfo(grad_norm, choose(update_norm, 0.0), finite)
 
@@ -191,12 +195,8 @@ def freeze_zero_grad(grads: Params, frozen: frozenset[str]) -> dict[str, Array]:
 
 
 def freeze_strict(updates: Params, frozen: frozenset[str]) -> dict[str, Array]:
-    """Returns the updates with minus zero for the frozen paths; goes after everything else.
-
-    Minus zero is the one number that added to any other leaves its bits alone: plus zero turns a
-    parameter of -0.0 into 0.0.
-    """
-    return {p: jnp.full_like(leaf, -0.0) if p in frozen else leaf for p, leaf in updates.items()}
+    """Returns the updates with zeros for the frozen paths; goes after everything else."""
+    return {p: jnp.zeros_like(leaf) if p in frozen else leaf for p, leaf in updates.items()}
 
 
 def _check(params: Params, frozen: frozenset[str]) -> None:
