@@ -18,9 +18,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from cpt_jax.model.attention import attention
 from cpt_jax.model.ranges import key_ranges, positions
+from cpt_jax.model.rotary import rotate, rotation
 from cpt_jax.model.spec import FULL, ModelSpec
 
 Params = dict[str, jax.Array]
+Hidden = Float[Array, "B L D"]
+Key = PRNGKeyArray | None  # of dropout; None switches it off
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": partial(jax.nn.gelu, approximate=False),
@@ -41,8 +44,8 @@ class Output(NamedTuple):
     """
 
     logits: Float[Array, "B L V"]
-    last_hidden_state: Float[Array, "B L D"]
-    hidden_states: tuple[Float[Array, "B L D"], ...] | None
+    last_hidden_state: Hidden
+    hidden_states: tuple[Hidden, ...] | None
 
 
 class Context(NamedTuple):
@@ -69,9 +72,7 @@ class Embeddings(nnx.Module):
         self.norm = _norm(spec, rngs, dtype)
         self.drop = nnx.Dropout(spec.embedding_dropout)
 
-    def __call__(
-        self, input_ids: Int[Array, "B L"], dropout_key: PRNGKeyArray | None
-    ) -> Float[Array, "B L D"]:
+    def __call__(self, input_ids: Int[Array, "B L"], dropout_key: Key) -> Hidden:
         """Embeddings in the compute dtype; the key switches dropout on."""
         return _drop(self.drop, self.norm(self.tok_embeddings(input_ids)), dropout_key)
 
@@ -87,17 +88,11 @@ class Attention(nnx.Module):
         self.Wo = _linear(spec, size, size, bias, rngs, dtype, residual=True)
         self.out_drop = nnx.Dropout(spec.attention_out_dropout)
 
-    def __call__(
-        self,
-        x: Float[Array, "B L D"],
-        context: Context,
-        causal: bool,
-        dropout_key: PRNGKeyArray | None,
-    ) -> Float[Array, "B L D"]:
+    def __call__(self, x: Hidden, context: Context, causal: bool, dropout_key: Key) -> Hidden:
         """What the block adds to the residual stream."""
         qkv = self.Wqkv(x).reshape(*x.shape[:2], 3, -1, self.head_size)
         q, k, v = (qkv[:, :, i] for i in range(3))
-        q, k = (_rotate(y, context.cos, context.sin) for y in (q, k))
+        q, k = (rotate(y, context.cos, context.sin) for y in (q, k))
         out = attention(q, k, v, context.k_start, context.k_end, window=self.window, causal=causal)
         return _drop(self.out_drop, self.Wo(out.reshape(x.shape)), dropout_key)
 
@@ -112,9 +107,7 @@ class Mlp(nnx.Module):
         self.Wo = _linear(spec, inner, size, bias, rngs, dtype, residual=True)
         self.drop = nnx.Dropout(spec.mlp_dropout)
 
-    def __call__(
-        self, x: Float[Array, "B L D"], dropout_key: PRNGKeyArray | None
-    ) -> Float[Array, "B L D"]:
+    def __call__(self, x: Hidden, dropout_key: Key) -> Hidden:
         """What the block adds to the residual stream."""
         value, gate = jnp.split(self.Wi(x), 2, axis=-1)
         gated = ACTIVATIONS[self.activation](value) * gate
@@ -133,13 +126,7 @@ class Layer(nnx.Module):
         self.mlp = Mlp(spec, rngs=rngs, dtype=dtype)
         self.rope_theta = spec.global_rope_theta if is_global else spec.local_rope_theta
 
-    def __call__(
-        self,
-        x: Float[Array, "B L D"],
-        context: Context,
-        causal: bool,
-        dropout_key: PRNGKeyArray | None,
-    ) -> Float[Array, "B L D"]:
+    def __call__(self, x: Hidden, context: Context, causal: bool, dropout_key: Key) -> Hidden:
         """The residual stream after both blocks."""
         attn_key, mlp_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         normed = x if self.attn_norm is None else self.attn_norm(x)
@@ -224,7 +211,7 @@ class ModernBert(nnx.Module):
         segment_ids: Int[Array | np.ndarray, "B L"] | None = None,
         mask_mode: str | tuple[str, ...] = "bidirectional",
         output_hidden_states: bool = False,
-        dropout_key: PRNGKeyArray | None = None,
+        dropout_key: Key = None,
     ) -> Output:
         """Logits and hidden states of every token; see `encode` for the arguments."""
         states = self._hidden_states(input_ids, segment_ids, mask_mode, dropout_key)
@@ -237,8 +224,8 @@ class ModernBert(nnx.Module):
         input_ids: Int[Array | np.ndarray, "B L"],
         segment_ids: Int[Array | np.ndarray, "B L"] | None = None,
         mask_mode: str | tuple[str, ...] = "bidirectional",
-        dropout_key: PRNGKeyArray | None = None,
-    ) -> Float[Array, "B L D"]:
+        dropout_key: Key = None,
+    ) -> Hidden:
         """The hidden states after the final norm, in the compute dtype.
 
         Args:
@@ -258,25 +245,19 @@ class ModernBert(nnx.Module):
         """The prediction head's output for hidden states of `encode`: what the decoder reads."""
         return self.head(hidden)
 
-    def _hidden_states(
-        self, input_ids, segment_ids, mask_mode, dropout_key
-    ) -> tuple[Float[Array, "B L D"], ...]:
+    def _hidden_states(self, input_ids, segment_ids, mask_mode, dropout_key) -> tuple[Hidden, ...]:
         input_ids = jnp.asarray(input_ids)
-        segments = jnp.ones(input_ids.shape, jnp.int32) if segment_ids is None else segment_ids
+        if segment_ids is None:
+            segment_ids = jnp.ones(input_ids.shape, jnp.int32)
         modes = self._modes(mask_mode)
-        contexts = self._contexts(jnp.asarray(segments), modes)
+        contexts = self._contexts(jnp.asarray(segment_ids), modes)
         keys = self._dropout_keys(dropout_key)
         states = [self.model.embeddings(input_ids, keys[-1])]
         for layer, mode, context, key in zip(
             self.model.layers, modes, contexts, keys[:-1], strict=True
         ):
-            graphdef, params = nnx.split(layer)
-
-            def apply(params, x, context, key, graphdef=graphdef, causal=mode == "causal"):
-                return nnx.merge(graphdef, params)(x, context, causal, key)
-
-            apply = jax.checkpoint(apply) if self.remat else apply
-            states.append(apply(params, states[-1], context, key))
+            run = partial(_recomputed, layer) if self.remat else layer
+            states.append(run(states[-1], context, mode == "causal", key))
         states[-1] = self.model.final_norm(states[-1])
         return tuple(states)
 
@@ -290,19 +271,22 @@ class ModernBert(nnx.Module):
         return modes
 
     def _contexts(self, segment_ids: Int[Array, "B L"], modes: tuple[str, ...]) -> list[Context]:
-        """One context a layer; layers alike in mode and window, or in theta, share arrays."""
+        """One context a layer; layers alike in mode and window, or in theta, share arrays.
+
+        In an order that is the same in every process, as their programs have to be.
+        """
         index = positions(segment_ids)
         layers = list(self.model.layers)
         pairs = [(mode, layer.attn.window) for mode, layer in zip(modes, layers, strict=True)]
-        ranges = {pair: key_ranges(segment_ids, *pair) for pair in set(pairs)}
-        thetas = {layer.rope_theta for layer in layers}
-        rotations = {t: _rotation(index, t, self.spec.head_size) for t in thetas}
+        ranges = {pair: key_ranges(segment_ids, *pair) for pair in dict.fromkeys(pairs)}
+        thetas = dict.fromkeys(layer.rope_theta for layer in layers)
+        rotations = {t: rotation(index, t, self.spec.head_size) for t in thetas}
         return [
             Context(*ranges[pair], *rotations[layer.rope_theta])
             for pair, layer in zip(pairs, layers, strict=True)
         ]
 
-    def _dropout_keys(self, key: PRNGKeyArray | None) -> list[PRNGKeyArray | None]:
+    def _dropout_keys(self, key: Key) -> list[Key]:
         """A key for each layer, and last that of the embeddings."""
         spec = self.spec
         if key is None:
@@ -314,6 +298,19 @@ class ModernBert(nnx.Module):
                 "drops the attention's output)"
             )
         return [jax.random.fold_in(key, i) for i in range(spec.num_hidden_layers + 1)]
+
+
+def _recomputed(
+    layer: Layer, x: Hidden, context: Context, causal: bool, dropout_key: Key
+) -> Hidden:
+    """The layer's output, with only its inputs kept for the backward pass."""
+    graphdef, params = nnx.split(layer)
+
+    @jax.checkpoint
+    def apply(params, x, context, key):
+        return nnx.merge(graphdef, params)(x, context, causal, key)
+
+    return apply(params, x, context, dropout_key)
 
 
 def split(model: ModernBert) -> tuple[nnx.GraphDef, Params]:
@@ -389,26 +386,5 @@ def _norm(spec: ModelSpec, rngs: nnx.Rngs, dtype: DTypeLike) -> nnx.LayerNorm:
     )
 
 
-def _drop(drop: nnx.Dropout, x: Array, key: PRNGKeyArray | None) -> Array:
+def _drop(drop: nnx.Dropout, x: Array, key: Key) -> Array:
     return drop(x, deterministic=key is None, rngs=key)
-
-
-def _rotation(
-    index: Int[Array, "B L"], theta: float, head_size: int
-) -> tuple[Float[Array, "B L 1 R"], Float[Array, "B L 1 R"]]:
-    """Cosine and sine of each position's angles, fp32, for the K / 2 pairs of channels."""
-    # In fp32 and in this order like the reference: one unit in the last place of a frequency is
-    # half a milliradian at position 8000.
-    exponents = np.arange(0, head_size, 2, dtype=np.float32) / np.float32(head_size)
-    frequencies = np.float32(1) / np.float32(theta) ** exponents
-    angles = index[..., None, None].astype(jnp.float32) * frequencies
-    return jnp.cos(angles), jnp.sin(angles)
-
-
-def _rotate(
-    x: Float[Array, "B L H K"], cos: Float[Array, "B L 1 R"], sin: Float[Array, "B L 1 R"]
-) -> Float[Array, "B L H K"]:
-    """Rotate channel c against channel c + K / 2, in fp32 (Su et al. 2021, in halves)."""
-    left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
-    return rotated.astype(x.dtype)

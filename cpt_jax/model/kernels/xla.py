@@ -73,11 +73,6 @@ def _block(x: Array, index: Array, size: int, axis: int = 1) -> Array:
     return jax.lax.dynamic_slice_in_dim(x, index * size, size, axis)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _flash(q, k, v, k_start, k_end, block) -> Array:
-    return _flash_forward(q, k, v, k_start, k_end, block)[0]
-
-
 def _flash_forward(q, k, v, k_start, k_end, block):
     inputs = (q, k, v, k_start, k_end)
     out, lse = jax.lax.map(lambda row: _forward_row(*row, block=block), inputs)
@@ -175,6 +170,7 @@ def _add_block(x: Array, block: Array, index: Array) -> Array:
     return jax.lax.dynamic_update_slice_in_dim(x, _block(x, index, size) + block, index * size, 1)
 
 
+_flash = jax.custom_vjp(lambda *inputs: _flash_forward(*inputs)[0], nondiff_argnums=(5,))
 _flash.defvjp(_flash_forward, _flash_backward)
 
 
@@ -205,11 +201,6 @@ def banded(
 
 # Keys seen behind a block of queries, keys seen ahead of it, and the block's size.
 _Band = tuple[int, int, int]
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _banded(q, k, v, k_start, k_end, band) -> Array:
-    return _banded_forward(q, k, v, k_start, k_end, band)[0]
 
 
 def _banded_forward(q, k, v, k_start, k_end, band: _Band):
@@ -272,4 +263,5 @@ def _band_scores(q_blocks: Array, strips_k: Array, visible: Array) -> Float[Arra
     return jnp.where(visible, scores, MASKED)
 
 
+_banded = jax.custom_vjp(lambda *inputs: _banded_forward(*inputs)[0], nondiff_argnums=(5,))
 _banded.defvjp(_banded_forward, _banded_backward)
