@@ -12,13 +12,10 @@ from ml_collections import config_flags
 
 from cpt_jax import config as config_lib
 
+# Compiled programs; JAX_COMPILATION_CACHE_DIR names another place.
+CACHE = Path.home() / ".cache" / "cpt_jax" / "compiled"
 _CONFIG = config_flags.DEFINE_config_file("config", help_string="The run: a file of configs/.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Directory of the run; resumed if it holds it.")
-_CACHE = flags.DEFINE_string(
-    "compilation_cache",
-    str(Path.home() / ".cache" / "cpt_jax" / "compiled"),
-    "Directory of compiled programs, so that a restart does not compile again; '' for none.",
-)
 
 
 def main(_: list[str]) -> None:
@@ -27,8 +24,8 @@ def main(_: list[str]) -> None:
 
     from cpt_jax.training import loop
 
-    if _CACHE.value:
-        jax.config.update("jax_compilation_cache_dir", _CACHE.value)
+    if jax.config.jax_compilation_cache_dir is None:  # a restart does not compile again
+        jax.config.update("jax_compilation_cache_dir", str(CACHE))
     try:
         config = config_lib.parse(_CONFIG.value)
         run = loop.prepare(config, Path(_WORKDIR.value))

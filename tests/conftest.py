@@ -6,12 +6,18 @@ To run on an accelerator instead: `JAX_PLATFORMS=cuda pytest -m device`.
 import ipaddress
 import os
 import socket
+import tempfile
 from pathlib import Path
 
 # Inherited by the subprocesses that tests start, hence the environment and not jax.config.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+# Half of the time would go into compiling the same small programs again, in this process and in
+# those that tests start; a cache of this session alone keeps runs of the tests independent.
+_CACHE = tempfile.TemporaryDirectory(prefix="cpt_jax_tests_")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _CACHE.name)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork; tokenizers warns about that
 
 import jax

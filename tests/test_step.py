@@ -94,7 +94,7 @@ def test_gradients_against_pytorch(reference, model, objective, remat):
     fp32 sums in another order; 2e-6 was seen.
     """
     spec, params = model
-    batch = rows()
+    batch = {name: jnp.asarray(array) for name, array in rows().items()}
     if objective == "clm":
         targets = objectives.next_token(batch["input_ids"], batch["segment_ids"])
     else:
@@ -104,11 +104,13 @@ def test_gradients_against_pytorch(reference, model, objective, remat):
     graphdef = modernbert.structure(spec, dtype=jnp.float32, remat=remat)
 
     def loss(params):
-        sums = batch_loss(graphdef, params, targets, jnp.asarray(batch["segment_ids"]), mode)
+        sums = batch_loss(graphdef, params, targets, batch["segment_ids"], mode)
         return sums.nll / sums.count
 
     ours = jax.jit(jax.grad(loss))(params)
-    theirs = torch_gradients(reference, targets, batch["segment_ids"], objective == "clm")
+    theirs = torch_gradients(
+        reference, targets, np.asarray(batch["segment_ids"]), objective == "clm"
+    )
     assert len(theirs) == len(ours)
     for path, gradient in ours.items():
         expected = theirs[hub.hf_name(path)]
