@@ -4,6 +4,7 @@ import hashlib
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,8 +42,8 @@ def header(file: Path) -> dict:
     return json.loads(raw[8 : 8 + length])
 
 
-def assert_same_tensors(ours: Path, theirs: Path):
-    ours, theirs = load_file(ours), load_file(theirs)
+def assert_same_tensors(our_file: Path, their_file: Path):
+    ours, theirs = load_file(our_file), load_file(their_file)
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         assert ours[name].dtype == tensor.dtype, name
@@ -128,7 +129,7 @@ def read_as_v4(config: dict) -> list[tuple[int | None, float]]:
 
 def read_as_v5(config: dict) -> list[tuple[int | None, float]]:
     """The same as transformers 5 understands it, from the modules it builds."""
-    model = transformers.ModernBertModel(transformers.ModernBertConfig(**config))
+    model: Any = transformers.ModernBertModel(transformers.ModernBertConfig(**config))
     layers = []
     for layer in model.layers:
         window = layer.attn.sliding_window  # one more than the keys on each side
