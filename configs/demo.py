@@ -51,7 +51,6 @@ def get_config(arguments=None):
                 "intermediate_size": 192,
                 "num_attention_heads": 2,
                 "num_hidden_layers": 4,
-                "layer_types": None,
                 "max_position_embeddings": 8192,
             }
         )

@@ -7,7 +7,7 @@ config; what follows a colon in ``--config=FILE:ARGUMENTS`` goes to the config f
 import sys
 from pathlib import Path
 
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from cpt_jax import config as config_lib
@@ -20,6 +20,7 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Directory of the run; resumed i
 
 def main(_: list[str]) -> None:
     """Parses the config and trains; bad input ends with one message and exit code 2."""
+    logging.set_verbosity(logging.WARNING)  # Orbax tells of every file at INFO
     import jax  # after the flags, so that --help and config errors do not wait for it
 
     from cpt_jax.training import loop

@@ -23,7 +23,6 @@ MODEL = {
     "intermediate_size": 24,
     "num_attention_heads": 2,
     "num_hidden_layers": 2,  # a global layer and a local one
-    "layer_types": None,
     "local_attention": 8,
     "max_position_embeddings": 64,
 }

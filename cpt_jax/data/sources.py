@@ -133,8 +133,7 @@ def open_source(path: str | Path, split: str = "train") -> Source:
     if not (path / "manifest.json").is_file():
         raise FileNotFoundError(
             f"{path}: not a prepared corpus (no manifest.json). Make it with\n"
-            "  python -m cpt_jax.data.prepare --input 'TEXTS/*.jsonl.gz' "
-            f"--tokenizer TOKENIZER_DIR --out {path} --seq-len 8192"
+            f"  {prepare_command(path)}"
         )
     content = (path / "manifest.json").read_bytes()
     manifest = json.loads(content)
@@ -152,3 +151,16 @@ def open_source(path: str | Path, split: str = "train") -> Source:
                 f"{file}: {file.stat().st_size} bytes; the manifest says {shard['bytes']}"
             )
     return Source(path, split, manifest, hashlib.sha256(content).hexdigest())
+
+
+def prepare_command(
+    path: str | Path,
+    raw: str | None = None,
+    tokenizer: str | None = None,
+    seq_len: int | None = None,
+) -> str:
+    """Returns the command that makes a corpus; what is not known stands in capitals."""
+    return (
+        f"python -m cpt_jax.data.prepare --input '{raw or 'TEXTS/*.jsonl.gz'}' "
+        f"--tokenizer {tokenizer or 'TOKENIZER_DIR'} --out {path} --seq-len {seq_len or 8192}"
+    )

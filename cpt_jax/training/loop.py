@@ -143,7 +143,8 @@ class Run:
             try:
                 if self.step == 0:
                     self.log.truncate_after(-1)  # killed before its first checkpoint: starts anew
-                    self._evaluate(self.plans[0])
+                    with self.progress.paused():
+                        self._evaluate(self.plans[0])
                 else:
                     self.log.truncate_after(self.step)
                 for plan in self.plans:

@@ -1,6 +1,7 @@
 """What a run starts from, and what can be wrong with it before any compute is spent."""
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax
 from cpt_jax import checkpoint
 from cpt_jax.config import Config, to_dict
 from cpt_jax.data.mixture import hash_seed
-from cpt_jax.data.sources import Source, open_source
+from cpt_jax.data.sources import Source, open_source, prepare_command
 from cpt_jax.model import hub, modernbert
 from cpt_jax.model.spec import SIZES, ModelSpec
 from cpt_jax.training.objectives import Vocabulary
@@ -55,6 +56,17 @@ def prepare_start(config: Config, workdir: Path) -> Start:
         begun = checkpoint.read_run(workdir)
     train, heldout = {}, {}
     for source in config.data.sources:
+        if not (Path(source.path) / "manifest.json").is_file():
+            command = prepare_command(
+                source.path,
+                raw=source.raw,
+                tokenizer=config.data.tokenizer,
+                seq_len=config.data.seq_len,
+            )
+            raise FileNotFoundError(
+                f"source {source.name!r}: {source.path} is not a prepared corpus. Make it with\n"
+                f"  {command}"
+            )
         train[source.name] = open_source(source.path, "train")
         heldout[source.name] = open_source(source.path, "heldout")
     tokenizer = _shared_tokenizer(train, config.data.seq_len)
@@ -117,21 +129,36 @@ def _model_spec(config: Config, tokenizer: Mapping[str, Any]) -> ModelSpec:
     source = config.init.source
     if checkpoint.names_checkpoint(source):
         run, _ = checkpoint.find_checkpoint(source)
-        fields = checkpoint.read_run(run)["model"]
+        spec = ModelSpec.from_hf(checkpoint.read_run(run)["model"])
     elif source != "scratch":
-        fields = hub.load_spec(source).to_hf()
+        spec = hub.load_spec(source)
     else:
         size = config.model.size
         assert size is not None  # config.parse
         if size not in SIZES and not Path(size).is_file():
             known = ", ".join(SIZES)
             raise ValueError(f"config.model.size: {size!r} is neither {known} nor a config.json")
-        fields = SIZES[size].to_hf() if size in SIZES else json.loads(Path(size).read_text())
+        spec = SIZES.get(size) or ModelSpec.from_hf(json.loads(Path(size).read_text()), size)
         ids = {f"{name}_token_id": tokenizer[f"{name}_id"] for name in ("pad", "cls", "sep")}
         ids |= {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
         rounded = -(-tokenizer["vocab_size"] // 64) * 64  # full tiles in the decoder's product
-        fields = {**fields, **ids, "vocab_size": rounded}
-    return ModelSpec.from_hf({**fields, **config.model.overrides}, source="config.model")
+        spec = dataclasses.replace(spec, **ids, vocab_size=rounded)
+    return _override(spec, config.model.overrides)
+
+
+def _override(spec: ModelSpec, overrides: Mapping[str, Any]) -> ModelSpec:
+    """Returns the spec with other values of some fields; ValueError for a field it has not."""
+    names = [field.name for field in dataclasses.fields(spec)]
+    for name in overrides:
+        if name not in names:
+            nearest = difflib.get_close_matches(name, names, n=1, cutoff=0)
+            raise ValueError(
+                f"config.model.overrides.{name}: unknown field; did you mean {nearest[0]}?"
+            )
+    if "num_hidden_layers" in overrides:  # the usual pattern of layers, for this many
+        overrides = {"layer_types": (), **overrides}
+    lists = {k: tuple(v) if isinstance(v, list) else v for k, v in overrides.items()}
+    return dataclasses.replace(spec, **lists)
 
 
 def _check_vocabulary(spec: ModelSpec, tokenizer: Mapping[str, Any]) -> None:
