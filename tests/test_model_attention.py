@@ -1,0 +1,218 @@
+"""Every attention backend against a dense oracle: values, gradients, skipping, memory, mesh."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from cpt_jax.model import modernbert
+from cpt_jax.model.attention import attention
+from cpt_jax.model.kernels import xla
+from cpt_jax.model.ranges import key_ranges
+from tests.model_oracle import TINY, dense_attention, noisy_params, segments, visible
+
+# 300 tokens are no multiple of a block; two rows are padded, one of them packed.
+PACKED = segments([300], [120, 1, 100], [7], length=300)
+
+
+def arrays(shape, count, dtype=jnp.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(rng.standard_normal(shape), dtype) for _ in range(count)]
+
+
+def backends(mask_mode, window):
+    """Every way to compute the attention of a layer with this window."""
+    found = {
+        "chosen": functools.partial(attention, window=window, causal=mask_mode == "causal"),
+        "flash": functools.partial(xla.flash, block=64),
+    }
+    if window is not None:
+        causal = mask_mode == "causal"
+        found["banded"] = functools.partial(xla.banded, window=window, causal=causal, block=16)
+    return found
+
+
+def with_gradients(function, *inputs, d_out):
+    out, transpose = jax.vjp(function, *inputs)
+    return out, *transpose(d_out)
+
+
+@pytest.mark.parametrize("mask_mode", ["bidirectional", "causal"])
+@pytest.mark.parametrize("window", [None, 4, 100])
+def test_values_and_gradients_equal_the_dense_oracle(mask_mode, window):
+    q, k, v, d_out = arrays((3, 300, 2, 16), 4)
+    ranges = key_ranges(jnp.asarray(PACKED), mask_mode, window)
+    seen = visible(PACKED, mask_mode, window)
+    expected = with_gradients(lambda *x: dense_attention(*x, seen), q, k, v, d_out=d_out)
+    for name, backend in backends(mask_mode, window).items():
+        got = with_gradients(lambda *x, b=backend: b(*x, *ranges), q, k, v, d_out=d_out)
+        for what, ours, oracle in zip(("out", "dq", "dk", "dv"), got, expected, strict=True):
+            np.testing.assert_allclose(ours, oracle, atol=5e-6, err_msg=f"{name} {what}")
+        assert not np.asarray(got[0])[PACKED == 0].any(), f"{name}: padding attends"
+        assert not np.asarray(got[1])[PACKED == 0].any(), f"{name}: padding has a gradient"
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_bf16_inputs_keep_fp32_softmax_and_sums(window):
+    q, k, v, d_out = arrays((3, 300, 2, 16), 4, jnp.bfloat16)
+    ranges = key_ranges(jnp.asarray(PACKED), "causal", window)
+    seen = visible(PACKED, "causal", window)
+    wide = (x.astype(jnp.float32) for x in (q, k, v))
+    wide_d_out = d_out.astype(jnp.float32)
+    exact = with_gradients(lambda *x: dense_attention(*x, seen), *wide, d_out=wide_d_out)
+    for name, backend in backends("causal", window).items():
+        got = with_gradients(lambda *x, b=backend: b(*x, *ranges), q, k, v, d_out=d_out)
+        for what, ours, oracle in zip(("out", "dq", "dk", "dv"), got, exact, strict=True):
+            assert ours.dtype == jnp.bfloat16
+            scale = np.abs(oracle).max()
+            # bf16 rounds to 2^-9; a sum over 300 keys kept in bf16 would be off by far more.
+            error = np.abs(np.asarray(ours, np.float32) - oracle).max() / scale
+            assert error < 2.0**-7, f"{name} {what}: {error}"
+
+
+def test_local_window_reaches_exactly_four_tokens():
+    """Case 1: with `local_attention` 8, key j moves outputs i with |i - j| <= 4 and no others."""
+    length, j = 40, 20
+    q, k, v = arrays((1, length, 2, 16), 3)
+    moved_v = v.at[:, j].add(1.0)
+    for mask_mode in ("bidirectional", "causal"):
+        ranges = key_ranges(jnp.ones((1, length), jnp.int32), mask_mode, 4)
+        reach = range(j if mask_mode == "causal" else j - 4, j + 5)
+        for name, backend in backends(mask_mode, 4).items():
+            moved = backend(q, k, moved_v, *ranges) != backend(q, k, v, *ranges)
+            assert set(np.flatnonzero(moved[0].any((-1, -2)))) == set(reach), name
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_all_padding_row_is_silent(window):
+    """Case 4: zero, hence finite, values and gradients, and no influence on other rows."""
+    packed = segments([], [50], length=50)
+    q, k, v, d_out = arrays((2, 50, 2, 16), 4)
+    ranges = key_ranges(jnp.asarray(packed), "bidirectional", window)
+    for name, backend in backends("bidirectional", window).items():
+        both = with_gradients(lambda *x, b=backend: b(*x, *ranges), q, k, v, d_out=d_out)
+        alone = [x[1:] for x in ranges]
+        one = with_gradients(
+            lambda *x, b=backend, a=alone: b(*x, *a), q[1:], k[1:], v[1:], d_out=d_out[1:]
+        )
+        for ours, single in zip(both, one, strict=True):
+            assert not np.asarray(ours[0]).any(), name
+            np.testing.assert_allclose(ours[1], single[0], atol=1e-6, err_msg=name)
+
+
+def blocks_visited(segment_ids, mask_mode, block):
+    bounds = xla.block_bounds(*key_ranges(jnp.asarray(segment_ids), mask_mode, None), block)
+    first, last = (np.asarray(x) for x in bounds)
+    return np.maximum(last - first, 0)
+
+
+def test_rows_visit_their_own_blocks_only():
+    """Case 55: a row of short documents costs the same beside a row of one long document."""
+    short, long = [64] * 8, [512]
+    counts = blocks_visited(segments(short, long, [64], length=512), "bidirectional", 64)
+    assert counts.tolist() == [[1] * 8, [8] * 8, [1] + [0] * 7]
+    counts = blocks_visited(segments(short, long, length=512), "causal", 64)
+    assert counts.tolist() == [[1] * 8, [1, 2, 3, 4, 5, 6, 7, 8]]
+    # Where borders do not fall on blocks, a block meets those its two documents lie in.
+    assert blocks_visited(segments([96, 32], length=128), "bidirectional", 64).tolist() == [[2, 2]]
+
+
+def test_flash_never_reads_a_block_outside_its_bounds():
+    """Case 55, on the kernel: NaN in a block that is read would reach the output, 0 * NaN = NaN.
+
+    Row 1 visits the very blocks that are poisoned in row 0, so the loops are per row.
+    """
+    packed = segments([64, 64, 128], [256], length=256)
+    ranges = key_ranges(jnp.asarray(packed), "bidirectional", None)
+    q, k, v, d_out = arrays((2, 256, 2, 16), 4)
+    first, last = slice(0, 64), slice(128, 256)
+    poisoned = [x.at[0, last].set(jnp.nan) for x in (q, k, v, d_out)]
+
+    def run(q, k, v, d_out):
+        return with_gradients(lambda *x: xla.flash(*x, *ranges, block=64), q, k, v, d_out=d_out)
+
+    for ours, clean in zip(run(*poisoned), run(q, k, v, d_out), strict=True):
+        assert np.isnan(ours[0, last]).any()
+        np.testing.assert_array_equal(ours[0, first], clean[0, first])
+        np.testing.assert_array_equal(ours[1], clean[1])
+
+
+def buffers(hlo: str) -> set[tuple[int, ...]]:
+    """The shapes of every array in a compiled program's text."""
+    shapes = re.findall(r"\b(?:pred|[subf]+\d+)\[([\d,]*)\]", hlo)
+    return {tuple(int(n) for n in shape.split(",") if n) for shape in shapes}
+
+
+def square(shapes, length):
+    """Those with two dimensions of at least `length`, or as many elements as those would have."""
+    return [s for s in shapes if sum(n >= length for n in s) > 1 or np.prod(s) >= length**2]
+
+
+def compiled_loss_and_gradient(length):
+    """Of a model with global and local layers, one row."""
+    graphdef = modernbert.structure(TINY)
+    params = noisy_params(TINY.param_shapes())
+
+    def loss(params, input_ids, segment_ids):
+        return modernbert.merge(graphdef, params)(input_ids, segment_ids).logits.var()
+
+    row = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    return jax.jit(jax.value_and_grad(loss)).lower(params, row, row).compile()
+
+
+def test_no_buffer_is_quadratic_at_8192(monkeypatch):
+    """Case 7, and the same check fails on dense attention."""
+    length = 8192
+    compiled = compiled_loss_and_gradient(length)
+    assert square(buffers(compiled.as_text()), length) == []
+    # One L x L buffer alone, in fp32 and for two heads, would be 512 MiB.
+    assert compiled.memory_analysis().temp_size_in_bytes < 256 * 2**20
+
+    def dense(q, k, v, k_start, k_end, *, window, causal):
+        keys = jnp.arange(q.shape[1])
+        seen = (keys >= k_start[..., None]) & (keys < k_end[..., None])
+        return dense_attention(q, k, v, seen)
+
+    monkeypatch.setattr(modernbert, "attention", dense)
+    compiled = compiled_loss_and_gradient(length)
+    assert square(buffers(compiled.as_text()), length)
+    assert compiled.memory_analysis().temp_size_in_bytes > 512 * 2**20
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_sharded_attention_equals_one_device_and_moves_nothing(window):
+    """On a mesh every device keeps its rows and heads: no collective, forward or backward."""
+    mesh = jax.make_mesh((2, 2, 2), ("replica", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    packed = segments([60, 40], [100], [30], [], length=100)
+    q, k, v, d_out = arrays((4, 100, 2, 16), 4)
+    ranges = key_ranges(jnp.asarray(packed), "causal", window)
+
+    def run(q, k, v, d_out, k_start, k_end):
+        layer = functools.partial(attention, window=window, causal=True)
+        return with_gradients(lambda *x: layer(*x, k_start, k_end), q, k, v, d_out=d_out)
+
+    expected = jax.jit(run)(q, k, v, d_out, *ranges)
+    heads = NamedSharding(mesh, PartitionSpec(("replica", "fsdp"), None, "tensor"))
+    rows = NamedSharding(mesh, PartitionSpec(("replica", "fsdp")))
+    inputs = jax.device_put((q, k, v, d_out, *ranges), (heads,) * 4 + (rows,) * 2)
+    with jax.set_mesh(mesh):
+        compiled = jax.jit(run).lower(*inputs).compile()
+    for ours, single in zip(compiled(*inputs), expected, strict=True):
+        np.testing.assert_allclose(ours, single, atol=1e-6)
+        assert ours.sharding.is_equivalent_to(heads, ours.ndim)
+    collectives = re.findall(r"all-gather|all-reduce|all-to-all|collective", compiled.as_text())
+    assert not collectives
+
+
+def test_a_batch_that_does_not_divide_still_runs_on_a_mesh():
+    mesh = jax.make_mesh((1, 8, 1), ("replica", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    q, k, v = arrays((1, 30, 2, 16), 3)
+    ranges = key_ranges(jnp.ones((1, 30), jnp.int32), "bidirectional", None)
+    expected = attention(q, k, v, *ranges, window=None, causal=False)
+    with jax.set_mesh(mesh):
+        got = jax.jit(functools.partial(attention, window=None, causal=False))(q, k, v, *ranges)
+    np.testing.assert_allclose(got, expected, atol=1e-6)

@@ -1,0 +1,288 @@
+"""What must hold of the model whatever its weights: no leaks, same answers however it is run."""
+
+import dataclasses
+import functools
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import transformers
+from flax import nnx
+
+from cpt_jax.model.modernbert import ModernBert, init_params, merge, split, structure
+from cpt_jax.model.spec import SIZES
+from tests.model_oracle import TINY, noisy_params, relative, segments
+
+PARAMS = noisy_params(TINY.param_shapes())
+GRAPHDEF = structure(TINY)
+IDS = np.random.default_rng(0).integers(3, TINY.vocab_size, (3, 40))
+
+
+@jax.jit
+def _encode(params, *args):
+    return merge(GRAPHDEF, params).encode(*args)
+
+
+def run(spec=TINY, params=PARAMS, static=(), **options):
+    """`model(ids, ...)`, jitted, with hidden states."""
+    graphdef = structure(spec, **options)
+
+    @jax.jit
+    def apply(params, input_ids, segment_ids, dropout_key):
+        model = merge(graphdef, params)
+        return model(input_ids, segment_ids, *static, dropout_key=dropout_key, **STATES)
+
+    def call(input_ids, segment_ids=None, dropout_key=None):
+        return apply(params, input_ids, segment_ids, dropout_key)
+
+    return call
+
+
+STATES = {"output_hidden_states": True}
+
+
+@pytest.fixture(scope="module")
+def bidirectional():
+    return run()
+
+
+@pytest.fixture(scope="module")
+def causal():
+    return run(static=("causal",))
+
+
+def changed(one, other) -> set[int]:
+    """The tokens of row 0 whose values differ at all."""
+    return set(np.flatnonzero((np.asarray(one) != np.asarray(other))[0].any(-1)))
+
+
+@pytest.mark.parametrize(("mask_mode", "reach"), [("bidirectional", (-4, 4)), ("causal", (0, 4))])
+def test_one_local_layer_reaches_exactly_its_window(mask_mode, reach):
+    """Case 1, on the model: `local_attention` 8 is four tokens to either side."""
+    spec = dataclasses.replace(TINY, num_hidden_layers=1, layer_types=("sliding_attention",))
+    local = run(spec, {p: PARAMS[p] for p in spec.param_shapes()}, (mask_mode,))
+    moved = IDS.copy()
+    moved[0, 20] = (IDS[0, 20] - 3 + 1) % (TINY.vocab_size - 3) + 3
+    low, high = reach
+    expected = set(range(20 + low, 20 + high + 1))
+    assert changed(local(IDS).logits, local(moved).logits) == expected
+
+
+def test_no_logit_sees_the_future(causal, bidirectional):
+    """Case 5, with global and local layers."""
+    moved = IDS.copy()
+    moved[:, -1] = 3
+    assert changed(causal(IDS).logits, causal(moved).logits) == {39}
+    assert len(changed(bidirectional(IDS).logits, bidirectional(moved).logits)) == 40
+
+
+@pytest.mark.parametrize("mode", ["bidirectional", "causal"])
+def test_packed_documents_equal_documents_alone(mode, request):
+    """Case 3: values. The row ends in padding; documents shorter and longer than the window."""
+    model = request.getfixturevalue(mode)
+    lengths = [3, 20, 1, 10]
+    packed = model(IDS[:1], segments(lengths, length=40)).logits
+    start = 0
+    for n in lengths:
+        alone = np.zeros((1, 40), np.int32)
+        alone[0, :n] = IDS[0, start : start + n]
+        expected = model(alone, segments([n], length=40)).logits[0, :n]
+        assert relative(packed[0, start : start + n], expected) < 1e-5
+        start += n
+
+
+def test_no_gradient_crosses_a_document_border():
+    """Case 3: B's loss moves no embedding that only A uses, through global or local layers."""
+    ids = np.where(np.arange(40) < 20, 5, 6)[None]
+    packed = segments([20, 20], length=40)
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        return _encode(params, ids, packed)[0, 20:].var()
+
+    gradient = gradient(PARAMS)["model.embeddings.tok_embeddings.embedding"]
+    assert not gradient[5].any()
+    assert np.abs(gradient[6]).max() > 0
+
+
+def test_padding_is_silent(bidirectional):
+    """Case 4: an all-padding row is finite, moves no other row and gives no gradient."""
+    packed = segments([], [40], [25], length=40)
+    out = bidirectional(IDS, packed)
+    assert np.isfinite(out.logits).all()
+    other = np.where(packed == 0, 4, IDS)
+    moved = bidirectional(other, packed).logits
+    np.testing.assert_array_equal(np.asarray(out.logits)[packed > 0], moved[packed > 0])
+
+    @jax.jit
+    @jax.grad
+    def gradient(params, ids):
+        return (_encode(params, ids, packed) ** 2 * (packed > 0)[..., None]).sum()
+
+    ids = np.where(packed == 0, 63, IDS % 60)
+    embedding = gradient(PARAMS, ids)["model.embeddings.tok_embeddings.embedding"]
+    assert np.isfinite(embedding).all()
+    assert not embedding[63].any()
+
+
+def test_document_at_offset_3000_equals_offset_0():
+    """Case 6: positions restart, so where a document lies in its row does not matter."""
+    document = np.random.default_rng(1).integers(3, TINY.vocab_size, (1, 100))
+    filler = np.full((1, 3000), 7)
+    far = _encode(PARAMS, np.hstack([filler, document]), segments([3000, 100], length=3100))
+    near = _encode(PARAMS, document, segments([100], length=100))
+    assert relative(far[:, 3000:], near) < 1e-5
+
+
+def test_mask_mode_per_layer(bidirectional, causal):
+    layers = TINY.num_hidden_layers
+    # The first layer causal: its output is the causal model's, the rest is neither's.
+    mixed = run(static=(("causal", *("bidirectional",) * (layers - 1)),))(IDS)
+    first = causal(IDS).hidden_states[1]
+    np.testing.assert_allclose(mixed.hidden_states[1], first, atol=1e-6)
+    for other in (causal, bidirectional):
+        assert relative(mixed.logits, other(IDS).logits) > 1e-2
+    with pytest.raises(ValueError, match="mask_mode: 2 modes for 3 layers"):
+        ModernBert(TINY, rngs=nnx.Rngs(0)).encode(IDS, mask_mode=("causal", "causal"))
+
+
+def gradients(**options):
+    graphdef = structure(TINY, **options)
+
+    def loss(params):
+        return merge(graphdef, params)(IDS, dropout_key=None).logits.var()
+
+    return jax.make_jaxpr(jax.grad(loss))(PARAMS), jax.jit(jax.grad(loss))(PARAMS)
+
+
+def test_remat_changes_memory_not_numbers():
+    plain_program, plain = gradients()
+    program, recomputed = gradients(remat=True)
+    assert str(program).count("remat") >= TINY.num_hidden_layers
+    assert "remat" not in str(plain_program)
+    for path, gradient in plain.items():
+        assert relative(recomputed[path], gradient) < 1e-5, path
+
+
+def test_params_go_through_split_and_merge():
+    graphdef, params = split(ModernBert(TINY, rngs=nnx.Rngs(0)))
+    assert {path: array.shape for path, array in params.items()} == TINY.param_shapes()
+    assert graphdef == GRAPHDEF
+    again = split(merge(graphdef, params))[1]
+    assert all(again[path] is params[path] for path in params)
+    untied = dataclasses.replace(TINY, tie_word_embeddings=False, decoder_bias=False)
+    assert set(split(ModernBert(untied, rngs=nnx.Rngs(0)))[1]) == set(untied.param_shapes())
+
+
+def test_structure_allocates_nothing():
+    gc.collect()
+    before = len(jax.live_arrays())
+    structure(SIZES["large"])
+    assert len(jax.live_arrays()) == before
+
+
+def test_called_without_jit_and_with_numpy_ids(bidirectional):
+    model = merge(GRAPHDEF, PARAMS)
+    out = model(IDS[:1, :10], segments([6, 3], length=10))
+    assert out.hidden_states is None
+    head = model.predict(out.last_hidden_state)
+    table = PARAMS["model.embeddings.tok_embeddings.embedding"]
+    by_hand = head @ table.T + PARAMS["decoder.bias"]
+    assert relative(out.logits, by_hand) < 1e-6
+
+
+def test_bf16_keeps_parameters_and_logits_fp32():
+    out = run(dtype=jnp.bfloat16)(IDS)
+    assert out.logits.dtype == jnp.float32
+    assert {x.dtype for x in out.hidden_states} == {jnp.dtype(jnp.bfloat16)}
+
+
+# Dropout. Each block is made to write a constant to the residual stream, so masks can be read.
+
+
+def silenced(spec, *paths):
+    """Parameters with the named kernels of every layer zero."""
+    params = noisy_params(spec.param_shapes())
+    return {p: jnp.zeros_like(x) if p.endswith(paths) else x for p, x in params.items()}
+
+
+def added(out, layer):
+    """What a layer added to the residual stream, [B, L, D]."""
+    return np.asarray(out.hidden_states[layer + 1] - out.hidden_states[layer])
+
+
+def test_attention_output_dropout():
+    spec = dataclasses.replace(TINY, attention_out_dropout=0.25)
+    model = run(spec, silenced(spec, "mlp.Wo.kernel"))
+    out, clean = model(IDS, dropout_key=jax.random.key(0)), model(IDS)
+    dropped = [added(out, layer) == 0 for layer in range(2)]
+    for mask in dropped:
+        assert abs(mask.mean() - 0.25) < 0.03
+    assert abs((dropped[0] & dropped[1]).mean() - 0.25**2) < 0.03
+    assert not (added(clean, 0) == 0).any()
+    kept = np.where(dropped[0], 0, added(clean, 0) / 0.75)
+    np.testing.assert_allclose(added(out, 0), kept, atol=1e-5)
+
+
+def test_dropout_follows_its_key():
+    spec = dataclasses.replace(TINY, attention_out_dropout=0.1, mlp_dropout=0.1)
+    model = run(spec)
+    one, again = (model(IDS, dropout_key=jax.random.key(0)).logits for _ in range(2))
+    np.testing.assert_array_equal(one, again)
+    assert relative(model(IDS, dropout_key=jax.random.key(1)).logits, one) > 1e-2
+
+
+def test_mlp_dropout_acts_between_the_two_products():
+    size = TINY.hidden_size
+    spec = dataclasses.replace(TINY, intermediate_size=size, mlp_dropout=0.25)
+    params = silenced(spec, "attn.Wo.kernel")
+    params |= {p: jnp.eye(size) for p in params if p.endswith("mlp.Wo.kernel")}
+    out = run(spec, params)(IDS, dropout_key=jax.random.key(0))
+    dropped = [added(out, layer) == 0 for layer in range(2)]
+    assert all(abs(mask.mean() - 0.25) < 0.03 for mask in dropped)
+    assert abs((dropped[0] & dropped[1]).mean() - 0.25**2) < 0.03
+
+
+def test_embedding_dropout_has_its_own_mask():
+    spec = dataclasses.replace(TINY, embedding_dropout=0.25, attention_out_dropout=0.25)
+    out = run(spec, silenced(spec, "mlp.Wo.kernel"))(IDS, dropout_key=jax.random.key(0))
+    dropped = np.asarray(out.hidden_states[0] == 0)
+    assert abs(dropped.mean() - 0.25) < 0.03
+    assert abs((dropped & (added(out, 0) == 0)).mean() - 0.25**2) < 0.03
+
+
+def test_dropout_of_attention_probabilities_is_refused():
+    spec = dataclasses.replace(TINY, attention_dropout=0.1)
+    model = run(spec)
+    assert np.isfinite(model(IDS).logits).all()
+    with pytest.raises(ValueError, match=r"attention_dropout: 0\.1"):
+        model(IDS, dropout_key=jax.random.key(0))
+
+
+@pytest.mark.torch
+def test_fresh_parameters_are_drawn_as_transformers_draws_them():
+    spec = dataclasses.replace(TINY, hidden_size=128, intermediate_size=96, num_hidden_layers=8,
+                               layer_types=(), vocab_size=500, norm_bias=True,
+                               initializer_cutoff_factor=1.5)  # fmt: skip
+    reference = transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**spec.to_hf()))
+    draw = jax.jit(functools.partial(init_params, spec))
+    ours, again, other = (draw(jax.random.key(seed)) for seed in (0, 0, 1))
+    leaves = {"kernel": "weight", "scale": "weight", "embedding": "weight", "bias": "bias"}
+    theirs = {name: x.detach().numpy() for name, x in reference.named_parameters()}
+    assert len(ours) == len(theirs)
+    for path, array in ours.items():
+        module, leaf = path.rsplit(".", 1)
+        expected = theirs[f"{module}.{leaves[leaf]}"]
+        assert array.dtype == jnp.float32
+        if array.ndim == 1:
+            np.testing.assert_array_equal(array, expected, err_msg=path)
+        else:
+            assert abs(np.std(array) / expected.std() - 1) < 0.05, path
+            assert abs(np.abs(array).max() / np.abs(expected).max() - 1) < 0.02, path
+    path = "model.layers.3.mlp.Wi.kernel"
+    np.testing.assert_array_equal(ours[path], again[path])
+    for unlike in (other[path], ours[path.replace("3", "4")]):
+        assert abs(np.corrcoef(np.ravel(ours[path]), np.ravel(unlike))[0, 1]) < 0.05
