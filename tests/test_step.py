@@ -159,24 +159,23 @@ def first_step(model, batch, *, objective, microbatches, devices):
 def test_pieces_and_devices_change_nothing(model, objective, cuts):
     """Uneven target counts in every piece: sums are added, no means averaged (case 18).
 
-    fp32 sums in another order: 1e-6 of the whole gradient's norm, and 1e-5 of the largest entry
-    of each tensor, as some entries cancel to a hundredth of their terms. Averaging means instead
-    is off by more than a tenth here.
+    fp32 sums in another order: within 1e-6 of each tensor's largest entry (9e-7 was seen) from
+    fresh parameters; from ones scaled up like the reference's, whose entries cancel to a hundredth
+    of their terms, 5e-6 was seen. Averaging means instead is off by more than a tenth.
     """
+    spec, _ = model
+    model = spec, modernbert.init_params(spec, jax.random.key(0))
     batch = rows(((40,), (3, 4), (20, 20), (5,), (7, 7, 7), (2, 2), (39,), (11, 3)))
     whole, gradients = first_step(model, batch, objective=objective, microbatches=1, devices=1)
     assert whole["targets"] > 20
-    norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
     for microbatches, devices in cuts:
         metrics, others = first_step(
             model, batch, objective=objective, microbatches=microbatches, devices=devices
         )
         assert metrics["targets"] == whole["targets"]
         assert metrics["loss"] == pytest.approx(whole["loss"], rel=1e-6)
-        difference = {path: others[path] - gradient for path, gradient in gradients.items()}
-        assert np.sqrt(sum((d**2).sum() for d in difference.values())) < 1e-6 * norm
         for path, gradient in gradients.items():
-            assert np.abs(difference[path]).max() < 1e-5 * np.abs(gradient).max(), path
+            assert np.abs(others[path] - gradient).max() < 1e-6 * np.abs(gradient).max(), path
 
 
 def test_a_batch_without_targets_changes_nothing(model):
