@@ -13,17 +13,17 @@ Arguments follow the config's file name after one colon, separated by commas:
     quick           a few steps, to see the whole road before paying for it
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from ml_collections import ConfigDict
 
-from cpt_jax import trees
+from cpt_jax import config, trees
 
 MILLION, BILLION = 10**6, 10**9
 
 
-@dataclass
+@dataclasses.dataclass
 class Arguments:
     """What follows the colon of ``--config=FILE:ARGUMENTS``."""
 
@@ -33,7 +33,9 @@ class Arguments:
     decay: float = 0.1
     seed: int = 17
     shuffle: int = 42
-    freeze: dict[str, tuple[str, ...]] = field(default_factory=dict)  # phase -> patterns
+    freeze: dict[str, tuple[str, ...]] = dataclasses.field(
+        default_factory=dict
+    )  # phase -> patterns
 
     @classmethod
     def parse(cls, text: str | None) -> "Arguments":
@@ -63,10 +65,10 @@ class Arguments:
         return parsed
 
 
-def source(name: str, weight: float, root: str) -> ConfigDict:
+def source(name: str, weight: float, root: str) -> config.Source:
     """Returns the source ``data/ROOT/NAME``, made from the text under ``raw/ROOT/NAME``."""
-    raw = f"raw/{root}/{name}/*.jsonl.gz"
-    return ConfigDict({"name": name, "path": f"data/{root}/{name}", "weight": weight, "raw": raw})
+    path, raw = f"data/{root}/{name}", f"raw/{root}/{name}/*.jsonl.gz"
+    return config.Source(name, path, weight, raw)
 
 
 def detour(
@@ -74,7 +76,7 @@ def detour(
     *,
     name: str,
     init: str,
-    sources: Sequence[ConfigDict],
+    sources: Sequence[config.Source],
     tokens: int,
     seq_len: int = 8192,
     batch_size: int = 384,
@@ -95,84 +97,65 @@ def detour(
       peak: learning rate of phase 1 and start of the decay.
     """
     options = Arguments.parse(arguments)
-    phases = _phases(options, tokens, batch_size, warmup_tokens, peak)
-    config = ConfigDict(
-        {
-            "name": ",".join(filter(None, (name, arguments))),
-            "seed": options.seed,
-            "data": {
-                "sources": list(sources),
-                "seq_len": seq_len,
-                "shuffle_seed": options.shuffle,
-                "tokenizer": init,
-            },
-            "init": {"source": init, "state": "params"},
-            "model": {"size": None, "overrides": {}, "dtype": "bfloat16", "remat": True},
-            "optimizer": {
-                "b1": 0.9,
-                "b2": 0.98,
-                "eps": 1e-6,
-                "weight_decay": 1e-5,
-                "decay_mode": "composer",
-            },
-            "phases": phases,
-            "evaluation": {
-                "every_steps": 250,
-                "rows_per_source": 64,
-                "batch_size": 16,
-                "mask_rate": 0.15,
-            },
-            "checkpoint": {"every_steps": 250, "keep": 2},
-            "logging": {"every_steps": 10, "tensorboard": True},
-            "export": {"dtype": "float32"},
-        }
+    whole = config.Config(
+        name=",".join(filter(None, (name, arguments))),
+        seed=options.seed,
+        data=config.Data(
+            tuple(sources), seq_len=seq_len, shuffle_seed=options.shuffle, tokenizer=init
+        ),
+        init=config.Init(init),
+        phases=_phases(options, tokens, batch_size, warmup_tokens, peak),
     )
     if options.quick:
-        _shrink(config)
-    return config
+        whole = _quick(whole)
+    return config.to_config_dict(whole)
 
 
 def _phases(
     options: Arguments, tokens: int, batch_size: int, warmup_tokens: int, peak: float
-) -> list[ConfigDict]:
+) -> tuple[config.Phase, ...]:
     """Returns phase 1 and the decay, with what the arguments freeze in them."""
-    first = {
-        "name": "mlm" if options.mlm else "clm",
-        "objective": "mlm" if options.mlm else "clm",
-        "mask_rate": 0.3 if options.mlm else None,
-        "tokens": tokens,
-        "learning_rate": {
-            "kind": "warmup_constant",
-            "peak": peak,
-            "warmup_tokens": warmup_tokens,
-            "end_fraction": 1.0,
-        },
-    }
-    decay = {
-        "name": "decay",
-        "objective": "mlm",
-        "mask_rate": 0.15,
-        "tokens": round(tokens * options.decay),
-        "learning_rate": {"kind": "one_minus_sqrt", "peak": peak, "end_fraction": 0.1},
-    }
-    phases = [first, decay]
-    if unknown := options.freeze.keys() - {phase["name"] for phase in phases}:
-        known = " and ".join(phase["name"] for phase in phases)
-        raise ValueError(f"freeze=...@{unknown.pop()}: the phases here are {known}")
-    for phase in phases:
-        phase["batch_size"] = batch_size
-        phase["freeze"] = options.freeze.get(phase["name"], ())
-        phase["freeze_mode"] = "strict" if options.strict else "zero_grad"
-    return [ConfigDict(phase) for phase in phases]
+    first, decay = "mlm" if options.mlm else "clm", "decay"
+    if unknown := options.freeze.keys() - {first, decay}:
+        raise ValueError(f"freeze=...@{unknown.pop()}: the phases here are {first} and {decay}")
+    mode = "strict" if options.strict else "zero_grad"
+    return (
+        config.Phase(
+            name=first,
+            objective=first,
+            mask_rate=0.3 if options.mlm else None,
+            tokens=tokens,
+            batch_size=batch_size,
+            learning_rate=config.LearningRate("warmup_constant", peak, warmup_tokens=warmup_tokens),
+            freeze=options.freeze.get(first, ()),
+            freeze_mode=mode,
+        ),
+        config.Phase(
+            name=decay,
+            objective="mlm",
+            mask_rate=0.15,
+            tokens=round(tokens * options.decay),
+            batch_size=batch_size,
+            learning_rate=config.LearningRate("one_minus_sqrt", peak, end_fraction=0.1),
+            freeze=options.freeze.get(decay, ()),
+            freeze_mode=mode,
+        ),
+    )
 
 
-def _shrink(config: ConfigDict) -> None:
-    """Makes the run a few steps of a few short batches, everything else as it is."""
-    for phase, steps in zip(config.phases, (10, 5), strict=True):
-        phase.batch_size = 8
-        phase.tokens = steps * phase.batch_size * config.data.seq_len
-        warmup = phase.learning_rate.get("warmup_tokens", 0)
-        phase.learning_rate.warmup_tokens = min(warmup, phase.tokens // 10)
-    config.evaluation.update(every_steps=5, rows_per_source=8, batch_size=8)
-    config.checkpoint.every_steps = 5
-    config.logging.every_steps = 1
+def _quick(whole: config.Config) -> config.Config:
+    """Makes the run a few steps of a few rows, everything else as it is."""
+    phases = []
+    for phase, steps in zip(whole.phases, (10, 5), strict=True):
+        tokens = steps * 8 * whole.data.seq_len
+        warmup = min(phase.learning_rate.warmup_tokens, tokens // 10)
+        rate = dataclasses.replace(phase.learning_rate, warmup_tokens=warmup)
+        short = {"tokens": tokens, "batch_size": 8, "learning_rate": rate}
+        phases.append(dataclasses.replace(phase, **short))
+    return dataclasses.replace(
+        whole,
+        phases=tuple(phases),
+        evaluation=config.Evaluation(every_steps=5, rows_per_source=8, batch_size=8),
+        checkpoint=config.Checkpointing(every_steps=5),
+        logging=config.Logging(every_steps=1),
+    )

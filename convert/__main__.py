@@ -95,7 +95,7 @@ def from_hf(options: argparse.Namespace) -> int:
 def to_hf(options: argparse.Namespace) -> int:
     """`to-hf`: a checkpoint of a run, with the tokenizer of its data."""
     reference = options.source
-    if "@" not in reference:
+    if not checkpoint.names_checkpoint(reference):
         last = checkpoint.latest_step(Path(reference))
         if last is None:
             raise ValueError(f"{reference}: no complete checkpoint in {reference}/checkpoints")

@@ -23,6 +23,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from cpt_jax import config as config_lib
+from cpt_jax import trees
 
 PACKAGES = ("cpt_jax", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
 
@@ -56,13 +57,13 @@ def open_run(workdir: Path, description: Mapping[str, Any]) -> None:
     if (workdir / "config.json").exists():
         refuse_other_run(workdir, description)
         return
-    if workdir.exists() and any(workdir.iterdir()):
+    temporary = workdir / "config.json.tmp"  # may be left there by a kill
+    if workdir.exists() and set(workdir.iterdir()) - {temporary}:
         raise ValueError(f"{workdir} is not empty and holds no config.json of a run")
     workdir.mkdir(parents=True, exist_ok=True)
     versions = {package: importlib.metadata.version(package) for package in PACKAGES}
     versions["python"] = sys.version.split()[0]
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    temporary = workdir / "config.json.tmp"
     whole = {**description, "versions": versions, "started": started}
     temporary.write_text(json.dumps(whole, indent=1))
     os.replace(temporary, workdir / "config.json")
@@ -75,9 +76,11 @@ def refuse_other_run(workdir: Path, description: Mapping[str, Any]) -> None:
     may change (``config.RESUMABLE``).
     """
     old = read_run(workdir)
-    for group in config_lib.RESUMABLE:
-        old["config"][group] = description["config"][group]
-    found = config_lib.differences({key: old[key] for key in description}, description)
+    found = [
+        line
+        for line in config_lib.differences({key: old[key] for key in description}, description)
+        if not any(trees.matches(p, line.split(":")[0]) for p in config_lib.RESUMABLE)
+    ]
     if found:
         raise ValueError(
             f"{workdir} holds another run; it can only be resumed with the config and data it "
@@ -170,7 +173,9 @@ def find_checkpoint(reference: str) -> tuple[Path, int]:
     Raises:
       ValueError: if there is no such run, phase or checkpoint; the ones that exist are listed.
     """
-    run_name, _, at = reference.rpartition("@")
+    run_name, separator, at = reference.rpartition("@")
+    if not separator:
+        raise ValueError(f"{reference!r} names no checkpoint: expected RUN@STEP or RUN@PHASE")
     run = Path(run_name)
     config = config_lib.parse(read_run(run)["config"])
     ends, step = {}, 0

@@ -9,12 +9,13 @@ import dataclasses
 import difflib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_dict
 
 Objective = Literal["clm", "mlm"]
 MaskMode = Literal["bidirectional", "causal"]
@@ -48,7 +49,8 @@ class Model:
     """The encoder's shape and how it computes."""
 
     size: str | None = None  # from scratch only: "base", "large" or a config.json
-    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # Hugging Face's fields
+    # fields of `model.spec.ModelSpec` that replace those of the model `init` or `size` names
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dtype: Literal["bfloat16", "float32"] = "bfloat16"  # of the compute; parameters are float32
     remat: bool = True  # recompute each layer's activations in the backward pass
 
@@ -159,8 +161,18 @@ class Config:
     seed: int = 17  # initialisation, dropout and corruption
 
 
-# What may change when a run is resumed: none of it touches the numbers.
-RESUMABLE = frozenset({"checkpoint", "logging", "export"})
+# What may change when a run is resumed (`trees.matches` on paths of the run's description): none of
+# it touches the numbers. Data may move, as its fingerprint is compared as well.
+RESUMABLE = (
+    "config.checkpoint.**",
+    "config.logging.**",
+    "config.export.**",
+    "config.data.reader_threads",
+    "config.data.prefetch_batches",
+    "config.data.tokenizer",
+    "config.data.sources.*.path",
+    "config.data.sources.*.raw",
+)
 
 
 def phase_steps(phase: Phase, seq_len: int) -> int:
@@ -186,6 +198,27 @@ def parse(raw: Mapping[str, Any] | ConfigDict) -> Config:
 def to_dict(config: Config) -> dict[str, Any]:
     """Returns the config as plain JSON types (tuples as lists)."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def to_config_dict(config: Config) -> ConfigDict:
+    """Returns the config as a ``ConfigDict`` every field of which a flag can override.
+
+    A field that is None becomes a placeholder of its type; an empty mapping stays one.
+    """
+
+    def convert(kind: Any, value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            hints = typing.get_type_hints(type(value))
+            names = [field.name for field in dataclasses.fields(value)]
+            return ConfigDict({name: convert(hints[name], getattr(value, name)) for name in names})
+        if isinstance(value, tuple):
+            return [convert(None, item) for item in value]
+        if value is None:
+            scalars = [k for k in typing.get_args(kind) if k in (int, float, str)]
+            return config_dict.placeholder(scalars[0] if scalars else object)
+        return dict(value) if isinstance(value, Mapping) else value
+
+    return convert(None, config)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
@@ -237,16 +270,17 @@ def _parse(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
 
 
 def _parse_union(kinds: Sequence[Any], value: Any, path: str, faults: list[str]) -> Any:
-    """Parses with the first alternative that takes the value; else reports the last one's fault."""
+    """Parses with the first alternative that takes the value; else reports what each lacks."""
     if value is None and type(None) in kinds:
         return None
-    attempt: list[str] = []
+    lacking: list[str] = []
     for kind in (k for k in kinds if k is not type(None)):
-        attempt = []
+        attempt: list[str] = []
         parsed = _parse(kind, value, path, attempt)
         if not attempt:
             return parsed
-    faults += attempt
+        lacking += attempt
+    faults += lacking
     return value
 
 
@@ -303,6 +337,9 @@ def _impossible(config: Config) -> list[str]:
         value = getattr(config.optimizer, field)
         check(0 <= value < 1, f"optimizer.{field}", value, "in [0, 1)")
     check(config.optimizer.eps > 0, "optimizer.eps", config.optimizer.eps, "above 0")
+    clip, decay = config.optimizer.clip_norm, config.optimizer.weight_decay
+    check(clip is None or clip > 0, "optimizer.clip_norm", clip, "above 0, or None")
+    check(decay >= 0, "optimizer.weight_decay", decay, "at least 0")
     phase_names = [phase.name for phase in config.phases]
     check(bool(phase_names), "phases", [], "a list of at least one phase")
     check(len(set(phase_names)) == len(phase_names), "phases", phase_names, "distinct names")
@@ -321,7 +358,9 @@ def _impossible(config: Config) -> list[str]:
 
 
 def _impossible_phase(phase: Phase, path: str, sources: list[str], check: Any) -> None:
-    check(not phase.name.isdigit(), f"{path}.name", phase.name, "a name (numbers mean steps)")
+    plain = re.fullmatch(r"[\w.-]*[^\d\W][\w.-]*", phase.name)
+    allowed = "a name of letters, digits, '_', '-' and '.', and not a number (it means a step)"
+    check(plain is not None, f"{path}.name", phase.name, allowed)
     check(phase.tokens > 0, f"{path}.tokens", phase.tokens, "above 0")
     check(phase.batch_size > 0, f"{path}.batch_size", phase.batch_size, "above 0")
     check(
@@ -341,7 +380,8 @@ def _impossible_phase(phase: Phase, path: str, sources: list[str], check: Any) -
             allowed = "causal: next-token targets are visible under any other mask"
             check(mode == "causal", f"{path}.mask_mode", mode, allowed)
     rate = phase.learning_rate
-    check(rate.peak > 0, f"{path}.learning_rate.peak", rate.peak, "above 0")
+    finite = 0 < rate.peak < math.inf
+    check(finite, f"{path}.learning_rate.peak", rate.peak, "above 0 and finite")
     end = rate.end_fraction
     check(0 <= end <= 1, f"{path}.learning_rate.end_fraction", end, "in [0, 1]")
     warmup = rate.warmup_tokens

@@ -21,19 +21,26 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Directory of the run; resumed i
 def main(_: list[str]) -> None:
     """Parses the config and trains; bad input ends with one message and exit code 2."""
     logging.set_verbosity(logging.WARNING)  # Orbax tells of every file at INFO
-    import jax  # after the flags, so that --help and config errors do not wait for it
+    try:
+        config = config_lib.parse(_CONFIG.value)
+    except ValueError as error:
+        sys.exit(_complain(error))
+    import jax  # only now, so that --help and a faulty config need not wait for it
 
     from cpt_jax.training import loop
 
     if jax.config.jax_compilation_cache_dir is None:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
     try:
-        config = config_lib.parse(_CONFIG.value)
         run = loop.prepare(config, Path(_WORKDIR.value))
     except (ValueError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_complain(error))
     print(f"exported to {run.train()}")
+
+
+def _complain(error: Exception) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -201,6 +201,26 @@ def test_a_fork_with_its_optimizer_state_is_the_run_itself(raw, detour, tmp_path
     assert tokens == [line["tokens"] for line in tiny_run.metrics(detour, "train")[6:]]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["data"].update(shuffle_seed=7), "shuffle_seed: 7, and 42 in"),
+        (lambda c: c["data"]["sources"][0].update(path=c["data"]["sources"][1]["path"]), "'a'"),
+        (lambda c: c["init"].update(source="nowhere"), "expected RUN@STEP or RUN@PHASE"),
+        (lambda c: c["init"].update(source=c["init"]["source"][:-3] + "cml"), "its phases: clm, "),
+    ],
+)
+def test_a_fork_continues_only_the_same_data(raw, detour, tmp_path, change, message):
+    fork = copy.deepcopy(raw)
+    fork["phases"] = raw["phases"][1:]
+    fork["init"] = {"source": f"{detour}@clm", "state": "params+opt_state"}
+    fork["model"] |= {"size": None}
+    change(fork)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        tiny_run.train(fork, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()
+
+
 def test_freezing_in_a_phase(raw, detour, tmp_path):
     """Strict: frozen layers leave phase 1 as they entered it, while the others moved."""
     frozen = copy.deepcopy(raw)
@@ -225,6 +245,7 @@ def test_non_finite_updates_stop_the_run_with_the_last_finite_state(raw, tmp_pat
         tiny_run.train(broken, tmp_path / "run")
     lines = tiny_run.metrics(tmp_path / "run", "train")
     assert [line["finite"] for line in lines[-2:]] == [False, False]
+    assert tiny_run.last_step(tmp_path / "run") < lines[-1]["step"]
     state = tiny_run.state(tmp_path / "run", tiny_run.last_step(tmp_path / "run"))
     assert all(np.isfinite(value).all() for value in state.values())
 
@@ -248,6 +269,7 @@ def test_a_run_may_be_resumed_with_other_logging(raw, detour):
     other = copy.deepcopy(raw)
     other["logging"]["every_steps"] = 3
     other["checkpoint"]["keep"] = 1
+    other["data"]["reader_threads"] = 1
     tiny_run.train(other, detour)  # it is at its end: nothing more happens
 
 
@@ -264,6 +286,11 @@ def test_a_run_may_be_resumed_with_other_logging(raw, detour):
         (lambda c: c["model"].update(size="huge"), "'huge' is neither base, large nor"),
         (lambda c: c["model"]["overrides"].update(hiden=3), "hiden"),
         (lambda c: c["evaluation"].update(batch_size=3), "3 rows cannot be spread over 2 devices"),
+        (lambda c: c["phases"][0].update(mask_mode=["causal"] * 5), "5 modes in mask_mode for 2"),
+        (
+            lambda c: c["model"]["overrides"].update(attention_dropout=0.1),
+            "set .*attention_dropout",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(raw, tmp_path, change, message):

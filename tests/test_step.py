@@ -141,7 +141,6 @@ def first_step(model, batch, *, objective, microbatches, devices):
         vocabulary=VOCABULARY,
         frozen=frozenset(),
         seed=0,
-        dropout=False,
     )
     mesh = sharding.make_mesh(jax.devices()[:devices])
     with jax.set_mesh(mesh):

@@ -275,6 +275,7 @@ def prepare(
         "dtype": token_dtype(info["vocab_size"]),
     }
     partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a killed process that had the same number
     (partial / "shards").mkdir(parents=True)
     try:
         fields = Fields(text_field, id_field, repeat_field)

@@ -243,7 +243,8 @@ def _whole_directory(directory: Path) -> Iterator[Path]:
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise FileExistsError(f"{directory}: exists and is not empty; it is not overwritten")
     directory = directory.absolute()
-    partial = directory.with_name(f".{directory.name}.partial-{os.getpid()}")
+    partial = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a kill
     partial.mkdir(parents=True)
     try:
         yield partial

@@ -97,17 +97,6 @@ class ModelSpec:
         return self.local_attention // 2
 
     @property
-    def has_dropout(self) -> bool:
-        """Whether pretraining drops anything (the classifier's dropout is fine-tuning's)."""
-        rates = (
-            self.embedding_dropout,
-            self.attention_dropout,
-            self.attention_out_dropout,
-            self.mlp_dropout,
-        )
-        return any(rates)
-
-    @property
     def num_params(self) -> int:
         """Number of parameters, a tied decoder counted once."""
         return sum(math.prod(shape) for shape in self.param_shapes().values())

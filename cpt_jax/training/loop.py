@@ -15,6 +15,7 @@ from cpt_jax import checkpoint, sharding, telemetry, trees
 from cpt_jax.config import Config, Phase
 from cpt_jax.data.sources import Source
 from cpt_jax.model import hub, modernbert
+from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import optim
 from cpt_jax.training.plan import PhasePlan, plan_run
 from cpt_jax.training.start import Start, initial_params, prepare_start
@@ -24,7 +25,7 @@ ON_DEVICE = ("input_ids", "segment_ids", "ordinals")
 
 
 class NonFiniteError(RuntimeError):
-    """Too many updates in a row were not finite; the last finite state has been saved."""
+    """Too many updates in a row were not finite; what the run has saved is finite."""
 
 
 def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
@@ -45,6 +46,7 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
         rows = plan.phase.batch_size // plan.phase.microbatches
         sharding.check_divisible(mesh, rows, f"a micro-batch of phase {plan.phase.name!r}")
         trees.select(start.spec.param_shapes(), plan.phase.freeze)
+        _check_masks(plan.phase, start.spec)
     sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
     params = None
     if checkpoint.latest_step(workdir) is None:
@@ -52,6 +54,22 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
     checkpoint.open_run(workdir, start.description)
     with jax.set_mesh(mesh):
         return Run(config, workdir, mesh, start, plans, params)
+
+
+def _check_masks(phase: Phase, spec: ModelSpec) -> None:
+    """Raises ValueError for what the model would refuse only once it is traced."""
+    layers = spec.num_hidden_layers
+    if isinstance(phase.mask_mode, tuple) and len(phase.mask_mode) != layers:
+        raise ValueError(
+            f"phase {phase.name!r}: {len(phase.mask_mode)} modes in mask_mode for {layers} layers; "
+            "give one, or one for each"
+        )
+    if spec.attention_dropout:
+        raise ValueError(
+            f"attention_dropout: {spec.attention_dropout} drops attention probabilities, which the "
+            "block-wise kernels never hold: set config.model.overrides.attention_dropout to 0 "
+            "(attention_out_dropout drops the attention's output)"
+        )
 
 
 class Run:
@@ -180,7 +198,6 @@ class Run:
             vocabulary=self.start.vocabulary,
             frozen=trees.select(self.state.params, phase.freeze),
             seed=config.seed,
-            dropout=self.start.spec.has_dropout,
         )
         train_step = jax.jit(train_step, donate_argnums=0)
         if self.step == plan.first_step:
@@ -202,12 +219,16 @@ class Run:
             last = self.step == plan.stop_step
             if last or self.step % config.logging.every_steps == 0:
                 self._report(plan, metrics, batch)
+            evaluates = last or self.step % config.evaluation.every_steps == 0
+            saves = last or self.step % config.checkpoint.every_steps == 0
+            if evaluates or saves:
+                jax.block_until_ready(metrics)  # or steps in flight would count as paused
             with self.progress.paused():
-                if last or self.step % config.evaluation.every_steps == 0:
+                if evaluates:
                     self._evaluate(plan)
                 if last:
                     self._write("phase", plan, event="end")
-                if last or self.step % config.checkpoint.every_steps == 0:
+                if saves:
                     self._save(plan)
 
     def _write(self, kind: str, plan: PhasePlan, **fields) -> None:
@@ -238,11 +259,13 @@ class Run:
         rows = zlib.crc32(batch["rows"].tobytes(), zlib.crc32(batch["sources"].tobytes()))
         self._write("train", plan, **metrics, **epochs, rows=f"{rows:08x}", **rate)
         if len(self.finite) == self.finite.maxlen and not np.any(jax.device_get(list(self.finite))):
-            self._save(plan)
+            # Nothing is saved: every checkpoint is finite, and one of now would let a restart go on
+            # as if nothing had happened.
             raise NonFiniteError(
                 f"the last {self.finite.maxlen} updates up to step {self.step} were not finite and "
-                f"were skipped; {self.workdir} holds the last finite state. Lower the learning "
-                "rate, set optimizer.clip_norm, or look at the data of these steps"
+                f"were skipped. The checkpoints in {self.workdir} are finite: fork one of them "
+                "(config.init) with a lower learning rate or optimizer.clip_norm, or look at the "
+                "data of these steps"
             )
 
     def _evaluate(self, plan: PhasePlan) -> None:

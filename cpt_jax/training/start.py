@@ -70,14 +70,15 @@ def prepare_start(config: Config, workdir: Path) -> Start:
         train[source.name] = open_source(source.path, "train")
         heldout[source.name] = open_source(source.path, "heldout")
     tokenizer = _shared_tokenizer(train, config.data.seq_len)
+    data = {name: source.fingerprint for name, source in train.items()}
     if begun:
         spec, origin = ModelSpec.from_hf(begun["model"]), checkpoint.Origin(**begun["origin"])
     else:
-        spec, origin = _model_spec(config, tokenizer), _origin(config)
+        spec, origin = _model_spec(config, tokenizer), _origin(config, data)
     _check_vocabulary(spec, tokenizer)
     description = {
         "config": to_dict(config),
-        "data": {name: source.fingerprint for name, source in train.items()},
+        "data": data,
         "model": json.loads(json.dumps(spec.to_hf())),
         "origin": dataclasses.asdict(origin),
     }
@@ -176,7 +177,27 @@ def _check_vocabulary(spec: ModelSpec, tokenizer: Mapping[str, Any]) -> None:
             )
 
 
-def _origin(config: Config) -> checkpoint.Origin:
+def _origin(config: Config, data: Mapping[str, str]) -> checkpoint.Origin:
+    """Returns where the rows of a run start: at none, or where the run it continues left them.
+
+    Raises:
+      ValueError: a source of the continued run that is now another corpus or in another order, so
+        that its rows would be repeated and skipped.
+    """
     if config.init.state == "params":
         return checkpoint.Origin()
+    run, _ = checkpoint.find_checkpoint(config.init.source)
+    parent = checkpoint.read_run(run)
+    changed = [name for name in data if parent["data"].get(name, data[name]) != data[name]]
+    order, parents_order = config.data.shuffle_seed, parent["config"]["data"]["shuffle_seed"]
+    if order != parents_order and parent["data"].keys() & data.keys():
+        raise ValueError(
+            f"config.data.shuffle_seed: {order}, and {parents_order} in {run}: a run that continues"
+            " another reads its sources in the same order"
+        )
+    if changed:
+        raise ValueError(
+            f"sources {changed} are other corpora than those {run} read under these names: give "
+            "them other names, or start from its parameters alone (init.state = 'params')"
+        )
     return checkpoint.load_origin(config.init.source)

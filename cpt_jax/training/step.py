@@ -112,7 +112,6 @@ def make_train_step(
     vocabulary: objectives.Vocabulary,
     frozen: frozenset[str],
     seed: int,
-    dropout: bool,
 ) -> Callable[[State, Batch], tuple[State, dict[str, Array]]]:
     """Returns ``(state, batch) -> (state, metrics)`` for one phase.
 
@@ -128,7 +127,6 @@ def make_train_step(
       vocabulary: for corruption.
       frozen: paths of the parameters that the phase freezes.
       seed: of the run; keys corruption by row ordinal and dropout by batch.
-      dropout: whether the model has any.
     """
     schedule = optim.schedule(phase)
     mask_key = jax.random.key(hash_seed(seed, "corruption"))
@@ -137,7 +135,7 @@ def make_train_step(
     def loss_of(params, piece: Batch):
         targets = phase_targets(phase, piece, vocabulary, mask_key)
         # A batch's first ordinal is its own in the whole run, and in every fork of it.
-        key = jax.random.fold_in(dropout_key, piece["ordinals"][0]) if dropout else None
+        key = jax.random.fold_in(dropout_key, piece["ordinals"][0])
         modes = mask_modes(phase)
         sums = batch_loss(graphdef, params, targets, piece["segment_ids"], modes, key)
         return sums.nll, (sums, targets.overflow)
