@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from configs.detour import detour, source
 
-ROW, BATCH = 256, 16
+ROW, BATCH = 256, 8
 STEP = ROW * BATCH  # tokens
 ROOT = "runs/demo"
 
@@ -27,20 +27,20 @@ def get_config(arguments=None):
         name="demo",
         init=f"{ROOT}/base",
         sources=[source(name, 1.0, "demo")],
-        tokens=200 * STEP,
+        tokens=100 * STEP,
         seq_len=ROW,
         batch_size=BATCH,
-        warmup_tokens=20 * STEP,
-        peak=1e-3,
+        warmup_tokens=15 * STEP,
+        peak=2e-3,
     )
     config.data.sources[0].path = f"{ROOT}/data/{name}"
     # The decay of a real run is hundreds of steps; at a tenth of a demo it would be none.
     decay = config.phases[1]
-    decay.tokens = 60 * STEP
+    decay.tokens = 50 * STEP
     config.optimizer.clip_norm = 1.0
     config.model.update(dtype="float32", remat=False)
-    config.evaluation.update(every_steps=20, rows_per_source=64, batch_size=16)
-    config.checkpoint.every_steps = 100
+    config.evaluation.update(every_steps=25, rows_per_source=32, batch_size=16)
+    config.checkpoint.every_steps = 50
     if base:
         config.name = "demo,base"
         config.init.source = "scratch"
@@ -56,5 +56,6 @@ def get_config(arguments=None):
             }
         )
         config.phases = [config.phases[0]]
-        config.phases[0].tokens = 400 * STEP
+        config.phases[0].tokens = 240 * STEP
+        config.phases[0].learning_rate.peak = 3e-3
     return config

@@ -4,6 +4,7 @@ The same command resumes a run that was stopped. ``--config.FIELD=VALUE`` overri
 config; what follows a colon in ``--config=FILE:ARGUMENTS`` goes to the config file.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from cpt_jax import config as config_lib
 # Compiled programs; JAX_COMPILATION_CACHE_DIR names another place.
 CACHE = Path.home() / ".cache" / "cpt_jax" / "compiled"
 _CONFIG = config_flags.DEFINE_config_file("config", help_string="The run: a file of configs/.")
-_WORKDIR = flags.DEFINE_string("workdir", None, "Directory of the run; resumed if it holds it.")
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Directory of the run; resumed if it holds it.", required=True
+)
 
 
 def main(_: list[str]) -> None:
@@ -29,7 +32,7 @@ def main(_: list[str]) -> None:
 
     from cpt_jax.training import loop
 
-    if jax.config.jax_compilation_cache_dir is None:  # a restart does not compile again
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
     try:
         run = loop.prepare(config, Path(_WORKDIR.value))
@@ -44,5 +47,5 @@ def _complain(error: Exception) -> int:
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["config", "workdir"])
+    flags.mark_flag_as_required("config")
     app.run(main)

@@ -6,6 +6,7 @@ state are replicated, which is the fast layout for a model that fits on one devi
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,8 +16,8 @@ AXES = ("replica", "fsdp", "tensor")
 BATCH = PartitionSpec(("replica", "fsdp"))
 
 
-def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Returns a data-parallel mesh over ``devices`` (default: all of them)."""
+def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """Returns a data-parallel mesh over some JAX devices (default: all of them)."""
     devices = jax.devices() if devices is None else devices
     # make_mesh would choose Explicit axes, under which each operation must name its sharding.
     types = (AxisType.Auto,) * len(AXES)

@@ -5,6 +5,7 @@ To run on an accelerator instead: `JAX_PLATFORMS=cuda pytest -m device`.
 
 import ipaddress
 import os
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -15,8 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 # Half of the time would go into compiling the same small programs again, in this process and in
 # those that tests start; a cache of this session alone keeps runs of the tests independent.
-_CACHE = tempfile.TemporaryDirectory(prefix="cpt_jax_tests_")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _CACHE.name)
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/cpt_jax_{os.getpid()}")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork; tokenizers warns about that
 
@@ -97,6 +97,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if "shared" in getattr(item, "fixturenames", ()):
         # A property of the report, so that the count survives pytest-xdist.
         item.user_properties.append((USED_SHARED, "1"))
+
+
+def pytest_unconfigure() -> None:
+    cache = Path(tempfile.gettempdir()) / f"cpt_jax_{os.getpid()}"
+    shutil.rmtree(cache, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

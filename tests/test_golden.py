@@ -48,7 +48,9 @@ def test_golden_rows_and_masks(tmp_path):
     for phase in plan.plan_run(config, sources, Origin()):
         for batch in phase.batches(phase.first_step, host=0, hosts=1, threads=1, prefetch=1):
             targets = objectives.masked_token(
-                *(jnp.asarray(batch[k]) for k in ("input_ids", "segment_ids", "ordinals")),
+                jnp.asarray(batch["input_ids"]),
+                jnp.asarray(batch["segment_ids"]),
+                jnp.asarray(batch["ordinals"]),
                 key,
                 rate=0.15,
                 vocabulary=vocabulary,

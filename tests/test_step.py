@@ -99,7 +99,10 @@ def test_gradients_against_pytorch(reference, model, objective, remat):
         targets = objectives.next_token(batch["input_ids"], batch["segment_ids"])
     else:
         key = jax.random.key(3)
-        targets = objectives.masked_token(**batch, key=key, rate=0.3, vocabulary=VOCABULARY)
+        ids, segments, ordinals = (batch[k] for k in ("input_ids", "segment_ids", "ordinals"))
+        targets = objectives.masked_token(
+            ids, segments, ordinals, key, rate=0.3, vocabulary=VOCABULARY
+        )
     mode = "causal" if objective == "clm" else "bidirectional"
     graphdef = modernbert.structure(spec, dtype=jnp.float32, remat=remat)
 

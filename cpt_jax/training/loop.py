@@ -126,15 +126,15 @@ class Run:
             jax.eval_shape(tx.init, shapes),
         )
         if params is None:
-            latest = checkpoint.latest_step(self.workdir)
+            latest = checkpoint.saved_steps(self.workdir)[-1]
             restored = self.checkpoints.restore(latest, shapes, opt_shapes)
             return State(self._place(jnp.int32(latest)), *restored)
-        params = self._place(dict(params))
+        placed: dict[str, jax.Array] = self._place(dict(params))
         if self.config.init.state == "params+opt_state":
             opt_state = checkpoint.load_opt_state(self.config.init.source, opt_shapes)
         else:
-            opt_state = self._place(tx.init(params))
-        return State(self._place(jnp.int32(0)), params, opt_state)
+            opt_state = self._place(tx.init(placed))
+        return State(self._place(jnp.int32(0)), placed, opt_state)
 
     def _place(self, tree):
         return jax.device_put(tree, sharding.replicated(self.mesh))
