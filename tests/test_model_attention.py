@@ -1,5 +1,6 @@
 """Every attention backend against a dense oracle: values, gradients, skipping, memory, mesh."""
 
+import dataclasses
 import functools
 import re
 
@@ -12,8 +13,16 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from cpt_jax.model import modernbert
 from cpt_jax.model.attention import attention
 from cpt_jax.model.kernels import xla
-from cpt_jax.model.ranges import key_ranges
-from tests.model_oracle import TINY, dense_attention, noisy_params, segments, visible
+from cpt_jax.model.ranges import MASK_MODES, key_ranges
+from tests.model_oracle import (
+    TINY,
+    dense_attention,
+    noisy_params,
+    quick_jit,
+    relative,
+    segments,
+    visible,
+)
 
 # 300 tokens are no multiple of a block; two rows are padded, one of them packed.
 PACKED = segments([300], [120, 1, 100], [7], length=300)
@@ -36,20 +45,29 @@ def backends(mask_mode, window):
     return found
 
 
-def with_gradients(function, *inputs, d_out):
-    out, transpose = jax.vjp(function, *inputs)
-    return out, *transpose(d_out)
+def with_gradients(function):
+    """Of q, k, v and d_out: the output, and d_out taken back to q, k and v."""
+
+    def run(q, k, v, d_out):
+        out, transpose = jax.vjp(function, q, k, v)
+        return out, *transpose(d_out)
+
+    return run
 
 
-@pytest.mark.parametrize("mask_mode", ["bidirectional", "causal"])
-@pytest.mark.parametrize("window", [None, 4, 100])
+@pytest.mark.parametrize(
+    ("mask_mode", "window"),
+    [(mode, window) for mode in MASK_MODES for window in (None, 4)] + [("bidirectional", 100)],
+)
 def test_values_and_gradients_equal_the_dense_oracle(mask_mode, window):
     q, k, v, d_out = arrays((3, 300, 2, 16), 4)
-    ranges = key_ranges(jnp.asarray(PACKED), mask_mode, window)
+    start, end = key_ranges(jnp.asarray(PACKED), mask_mode, window)
     seen = visible(PACKED, mask_mode, window)
-    expected = with_gradients(lambda *x: dense_attention(*x, seen), q, k, v, d_out=d_out)
+    dense = functools.partial(dense_attention, seen=seen)
+    expected = quick_jit(with_gradients(dense))(q, k, v, d_out)
     for name, backend in backends(mask_mode, window).items():
-        got = with_gradients(lambda *x, b=backend: b(*x, *ranges), q, k, v, d_out=d_out)
+        layer = functools.partial(backend, k_start=start, k_end=end)
+        got = quick_jit(with_gradients(layer))(q, k, v, d_out)
         for what, ours, oracle in zip(("out", "dq", "dk", "dv"), got, expected, strict=True):
             np.testing.assert_allclose(ours, oracle, atol=5e-6, err_msg=f"{name} {what}")
         assert not np.asarray(got[0])[PACKED == 0].any(), f"{name}: padding attends"
@@ -59,19 +77,17 @@ def test_values_and_gradients_equal_the_dense_oracle(mask_mode, window):
 @pytest.mark.parametrize("window", [None, 4])
 def test_bf16_inputs_keep_fp32_softmax_and_sums(window):
     q, k, v, d_out = arrays((3, 300, 2, 16), 4, jnp.bfloat16)
-    ranges = key_ranges(jnp.asarray(PACKED), "causal", window)
+    start, end = key_ranges(jnp.asarray(PACKED), "causal", window)
     seen = visible(PACKED, "causal", window)
-    wide = (x.astype(jnp.float32) for x in (q, k, v))
-    wide_d_out = d_out.astype(jnp.float32)
-    exact = with_gradients(lambda *x: dense_attention(*x, seen), *wide, d_out=wide_d_out)
-    for name, backend in backends("causal", window).items():
-        got = with_gradients(lambda *x, b=backend: b(*x, *ranges), q, k, v, d_out=d_out)
-        for what, ours, oracle in zip(("out", "dq", "dk", "dv"), got, exact, strict=True):
-            assert ours.dtype == jnp.bfloat16
-            scale = np.abs(oracle).max()
-            # bf16 rounds to 2^-9; a sum over 300 keys kept in bf16 would be off by far more.
-            error = np.abs(np.asarray(ours, np.float32) - oracle).max() / scale
-            assert error < 2.0**-7, f"{name} {what}: {error}"
+    wide = (x.astype(jnp.float32) for x in (q, k, v, d_out))
+    dense = functools.partial(dense_attention, seen=seen)
+    exact = quick_jit(with_gradients(dense))(*wide)
+    layer = functools.partial(attention, k_start=start, k_end=end, window=window, causal=True)
+    got = quick_jit(with_gradients(layer))(q, k, v, d_out)
+    for what, ours, oracle in zip(("out", "dq", "dk", "dv"), got, exact, strict=True):
+        assert ours.dtype == jnp.bfloat16
+        # bf16 rounds to 2^-9; a sum over 300 keys kept in bf16 would be off by far more.
+        assert relative(ours.astype(jnp.float32), oracle) < 2.0**-7, what
 
 
 def test_local_window_reaches_exactly_four_tokens():
@@ -92,16 +108,16 @@ def test_all_padding_row_is_silent(window):
     """Case 4: zero, hence finite, values and gradients, and no influence on other rows."""
     packed = segments([], [50], length=50)
     q, k, v, d_out = arrays((2, 50, 2, 16), 4)
-    ranges = key_ranges(jnp.asarray(packed), "bidirectional", window)
+    start, end = key_ranges(jnp.asarray(packed), "bidirectional", window)
     for name, backend in backends("bidirectional", window).items():
-        both = with_gradients(lambda *x, b=backend: b(*x, *ranges), q, k, v, d_out=d_out)
-        alone = [x[1:] for x in ranges]
-        one = with_gradients(
-            lambda *x, b=backend, a=alone: b(*x, *a), q[1:], k[1:], v[1:], d_out=d_out[1:]
-        )
-        for ours, single in zip(both, one, strict=True):
-            assert not np.asarray(ours[0]).any(), name
-            np.testing.assert_allclose(ours[1], single[0], atol=1e-6, err_msg=name)
+        layer = functools.partial(backend, k_start=start, k_end=end)
+        run = quick_jit(with_gradients(layer))
+        first = run(q, k, v, d_out)
+        other = run(*(x.at[0].set(1e6) for x in (q, k, v, d_out)))
+        for one, two in zip(first, other, strict=True):
+            assert not np.asarray(one[0]).any(), name
+            assert not np.asarray(two[0]).any(), name
+            np.testing.assert_array_equal(one[1], two[1], err_msg=name)
 
 
 def blocks_visited(segment_ids, mask_mode, block):
@@ -127,18 +143,16 @@ def test_flash_never_reads_a_block_outside_its_bounds():
     Row 1 visits the very blocks that are poisoned in row 0, so the loops are per row.
     """
     packed = segments([64, 64, 128], [256], length=256)
-    ranges = key_ranges(jnp.asarray(packed), "bidirectional", None)
-    q, k, v, d_out = arrays((2, 256, 2, 16), 4)
+    start, end = key_ranges(jnp.asarray(packed), "bidirectional", None)
+    clean = arrays((2, 256, 2, 16), 4)
     first, last = slice(0, 64), slice(128, 256)
-    poisoned = [x.at[0, last].set(jnp.nan) for x in (q, k, v, d_out)]
-
-    def run(q, k, v, d_out):
-        return with_gradients(lambda *x: xla.flash(*x, *ranges, block=64), q, k, v, d_out=d_out)
-
-    for ours, clean in zip(run(*poisoned), run(q, k, v, d_out), strict=True):
+    poisoned = [x.at[0, last].set(jnp.nan) for x in clean]
+    layer = functools.partial(xla.flash, k_start=start, k_end=end, block=64)
+    run = quick_jit(with_gradients(layer))
+    for ours, expected in zip(run(*poisoned), run(*clean), strict=True):
         assert np.isnan(ours[0, last]).any()
-        np.testing.assert_array_equal(ours[0, first], clean[0, first])
-        np.testing.assert_array_equal(ours[1], clean[1])
+        np.testing.assert_array_equal(ours[0, first], expected[0, first])
+        np.testing.assert_array_equal(ours[1], expected[1])
 
 
 def buffers(hlo: str) -> set[tuple[int, ...]]:
@@ -152,25 +166,31 @@ def square(shapes, length):
     return [s for s in shapes if sum(n >= length for n in s) > 1 or np.prod(s) >= length**2]
 
 
-def compiled_loss_and_gradient(length):
-    """Of a model with global and local layers, one row."""
-    graphdef = modernbert.structure(TINY)
-    params = noisy_params(TINY.param_shapes())
+def compiled_loss_and_gradient(length) -> tuple[str, int]:
+    """The text and the bytes of temporary memory of a small model's, on one row."""
+    kinds = ("full_attention", "sliding_attention")
+    spec = dataclasses.replace(TINY, num_hidden_layers=2, layer_types=kinds)
+    graphdef = modernbert.structure(spec)
+    params = noisy_params(spec.param_shapes())
 
     def loss(params, input_ids, segment_ids):
         return modernbert.merge(graphdef, params)(input_ids, segment_ids).logits.var()
 
     row = jax.ShapeDtypeStruct((1, length), jnp.int32)
-    return jax.jit(jax.value_and_grad(loss)).lower(params, row, row).compile()
+    compiled = quick_jit(jax.value_and_grad(loss)).lower(params, row, row).compile()
+    text, memory = compiled.as_text(), compiled.memory_analysis()
+    assert text is not None
+    assert memory is not None
+    return text, memory.temp_size_in_bytes
 
 
 def test_no_buffer_is_quadratic_at_8192(monkeypatch):
     """Case 7, and the same check fails on dense attention."""
     length = 8192
-    compiled = compiled_loss_and_gradient(length)
-    assert square(buffers(compiled.as_text()), length) == []
+    text, temporary = compiled_loss_and_gradient(length)
+    assert square(buffers(text), length) == []
     # One L x L buffer alone, in fp32 and for two heads, would be 512 MiB.
-    assert compiled.memory_analysis().temp_size_in_bytes < 256 * 2**20
+    assert temporary < 128 * 2**20
 
     def dense(q, k, v, k_start, k_end, *, window, causal):
         keys = jnp.arange(q.shape[1])
@@ -178,9 +198,9 @@ def test_no_buffer_is_quadratic_at_8192(monkeypatch):
         return dense_attention(q, k, v, seen)
 
     monkeypatch.setattr(modernbert, "attention", dense)
-    compiled = compiled_loss_and_gradient(length)
-    assert square(buffers(compiled.as_text()), length)
-    assert compiled.memory_analysis().temp_size_in_bytes > 512 * 2**20
+    text, temporary = compiled_loss_and_gradient(length)
+    assert square(buffers(text), length)
+    assert temporary > 512 * 2**20
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -191,21 +211,20 @@ def test_sharded_attention_equals_one_device_and_moves_nothing(window):
     q, k, v, d_out = arrays((4, 100, 2, 16), 4)
     ranges = key_ranges(jnp.asarray(packed), "causal", window)
 
-    def run(q, k, v, d_out, k_start, k_end):
-        layer = functools.partial(attention, window=window, causal=True)
-        return with_gradients(lambda *x: layer(*x, k_start, k_end), q, k, v, d_out=d_out)
+    def run(q, k, v, d_out, *ranges):
+        band = {"window": window, "causal": True}
+        return with_gradients(lambda q, k, v: attention(q, k, v, *ranges, **band))(q, k, v, d_out)
 
     expected = jax.jit(run)(q, k, v, d_out, *ranges)
     heads = NamedSharding(mesh, PartitionSpec(("replica", "fsdp"), None, "tensor"))
     rows = NamedSharding(mesh, PartitionSpec(("replica", "fsdp")))
-    inputs = jax.device_put((q, k, v, d_out, *ranges), (heads,) * 4 + (rows,) * 2)
+    q, k, v, d_out, *ranges = jax.device_put((q, k, v, d_out, *ranges), (heads,) * 4 + (rows,) * 2)
     with jax.set_mesh(mesh):
-        compiled = jax.jit(run).lower(*inputs).compile()
-    for ours, single in zip(compiled(*inputs), expected, strict=True):
+        compiled = jax.jit(run).lower(q, k, v, d_out, *ranges).compile()
+    for ours, single in zip(compiled(q, k, v, d_out, *ranges), expected, strict=True):
         np.testing.assert_allclose(ours, single, atol=1e-6)
         assert ours.sharding.is_equivalent_to(heads, ours.ndim)
-    collectives = re.findall(r"all-gather|all-reduce|all-to-all|collective", compiled.as_text())
-    assert not collectives
+    assert not re.findall(r"all-gather|all-reduce|all-to-all|collective", str(compiled.as_text()))
 
 
 def test_a_batch_that_does_not_divide_still_runs_on_a_mesh():

@@ -1,7 +1,6 @@
 """What must hold of the model whatever its weights: no leaks, same answers however it is run."""
 
 import dataclasses
-import functools
 import gc
 
 import jax
@@ -13,15 +12,14 @@ from flax import nnx
 
 from cpt_jax.model.modernbert import ModernBert, init_params, merge, split, structure
 from cpt_jax.model.spec import SIZES
-from tests.model_oracle import TINY, noisy_params, relative, segments
+from tests.model_oracle import TINY, noisy_params, quick_jit, relative, segments
 
 PARAMS = noisy_params(TINY.param_shapes())
 GRAPHDEF = structure(TINY)
 IDS = np.random.default_rng(0).integers(3, TINY.vocab_size, (3, 40))
 
 
-@jax.jit
-def _encode(params, *args):
+def encode(params, *args):
     return merge(GRAPHDEF, params).encode(*args)
 
 
@@ -29,7 +27,7 @@ def run(spec=TINY, params=PARAMS, static=(), **options):
     """`model(ids, ...)`, jitted, with hidden states."""
     graphdef = structure(spec, **options)
 
-    @jax.jit
+    @quick_jit
     def apply(params, input_ids, segment_ids, dropout_key):
         model = merge(graphdef, params)
         return model(input_ids, segment_ids, *static, dropout_key=dropout_key, **STATES)
@@ -55,7 +53,7 @@ def causal():
 
 def changed(one, other) -> set[int]:
     """The tokens of row 0 whose values differ at all."""
-    return set(np.flatnonzero((np.asarray(one) != np.asarray(other))[0].any(-1)))
+    return set(np.flatnonzero((np.asarray(one) != np.asarray(other))[0].any(-1)).tolist())
 
 
 @pytest.mark.parametrize(("mask_mode", "reach"), [("bidirectional", (-4, 4)), ("causal", (0, 4))])
@@ -98,12 +96,10 @@ def test_no_gradient_crosses_a_document_border():
     ids = np.where(np.arange(40) < 20, 5, 6)[None]
     packed = segments([20, 20], length=40)
 
-    @jax.jit
-    @jax.grad
-    def gradient(params):
-        return _encode(params, ids, packed)[0, 20:].var()
+    def loss(params):
+        return encode(params, ids, packed)[0, 20:].var()
 
-    gradient = gradient(PARAMS)["model.embeddings.tok_embeddings.embedding"]
+    gradient = quick_jit(jax.grad(loss))(PARAMS)["model.embeddings.tok_embeddings.embedding"]
     assert not gradient[5].any()
     assert np.abs(gradient[6]).max() > 0
 
@@ -117,13 +113,12 @@ def test_padding_is_silent(bidirectional):
     moved = bidirectional(other, packed).logits
     np.testing.assert_array_equal(np.asarray(out.logits)[packed > 0], moved[packed > 0])
 
-    @jax.jit
-    @jax.grad
-    def gradient(params, ids):
-        return (_encode(params, ids, packed) ** 2 * (packed > 0)[..., None]).sum()
-
     ids = np.where(packed == 0, 63, IDS % 60)
-    embedding = gradient(PARAMS, ids)["model.embeddings.tok_embeddings.embedding"]
+
+    def loss(params):
+        return (encode(params, ids, packed) ** 2 * (packed > 0)[..., None]).sum()
+
+    embedding = quick_jit(jax.grad(loss))(PARAMS)["model.embeddings.tok_embeddings.embedding"]
     assert np.isfinite(embedding).all()
     assert not embedding[63].any()
 
@@ -132,8 +127,9 @@ def test_document_at_offset_3000_equals_offset_0():
     """Case 6: positions restart, so where a document lies in its row does not matter."""
     document = np.random.default_rng(1).integers(3, TINY.vocab_size, (1, 100))
     filler = np.full((1, 3000), 7)
-    far = _encode(PARAMS, np.hstack([filler, document]), segments([3000, 100], length=3100))
-    near = _encode(PARAMS, document, segments([100], length=100))
+    alone = quick_jit(encode)
+    far = alone(PARAMS, np.hstack([filler, document]), segments([3000, 100], length=3100))
+    near = alone(PARAMS, document, segments([100], length=100))
     assert relative(far[:, 3000:], near) < 1e-5
 
 
@@ -150,19 +146,23 @@ def test_mask_mode_per_layer(bidirectional, causal):
 
 
 def gradients(**options):
-    graphdef = structure(TINY, **options)
+    """The program of a loss's gradient, and what it gives; one global and one local layer."""
+    kinds = ("full_attention", "sliding_attention")
+    spec = dataclasses.replace(TINY, num_hidden_layers=2, layer_types=kinds)
+    graphdef = structure(spec, **options)
 
     def loss(params):
-        return merge(graphdef, params)(IDS, dropout_key=None).logits.var()
+        return merge(graphdef, params)(IDS).logits.var()
 
-    return jax.make_jaxpr(jax.grad(loss))(PARAMS), jax.jit(jax.grad(loss))(PARAMS)
+    params = {path: PARAMS[path] for path in spec.param_shapes()}
+    traced = quick_jit(jax.grad(loss)).trace(params)
+    return str(traced.jaxpr), traced.lower().compile()(params)
 
 
 def test_remat_changes_memory_not_numbers():
     plain_program, plain = gradients()
     program, recomputed = gradients(remat=True)
-    assert str(program).count("remat") >= TINY.num_hidden_layers
-    assert "remat" not in str(plain_program)
+    assert program.count("remat") > plain_program.count("remat")
     for path, gradient in plain.items():
         assert relative(recomputed[path], gradient) < 1e-5, path
 
@@ -184,7 +184,7 @@ def test_structure_allocates_nothing():
     assert len(jax.live_arrays()) == before
 
 
-def test_called_without_jit_and_with_numpy_ids(bidirectional):
+def test_called_without_jit_and_with_numpy_ids():
     model = merge(GRAPHDEF, PARAMS)
     out = model(IDS[:1, :10], segments([6, 3], length=10))
     assert out.hidden_states is None
@@ -200,13 +200,13 @@ def test_bf16_keeps_parameters_and_logits_fp32():
     assert {x.dtype for x in out.hidden_states} == {jnp.dtype(jnp.bfloat16)}
 
 
-# Dropout. Each block is made to write a constant to the residual stream, so masks can be read.
+# Dropout. One block is silenced and what the other adds to the residual stream is read.
 
 
-def silenced(spec, *paths):
-    """Parameters with the named kernels of every layer zero."""
+def silenced(spec, path):
+    """Parameters with the named kernel of every layer zero."""
     params = noisy_params(spec.param_shapes())
-    return {p: jnp.zeros_like(x) if p.endswith(paths) else x for p, x in params.items()}
+    return {p: jnp.zeros_like(x) if p.endswith(path) else x for p, x in params.items()}
 
 
 def added(out, layer):
@@ -214,25 +214,24 @@ def added(out, layer):
     return np.asarray(out.hidden_states[layer + 1] - out.hidden_states[layer])
 
 
-def test_attention_output_dropout():
-    spec = dataclasses.replace(TINY, attention_out_dropout=0.25)
-    model = run(spec, silenced(spec, "mlp.Wo.kernel"))
-    out, clean = model(IDS, dropout_key=jax.random.key(0)), model(IDS)
-    dropped = [added(out, layer) == 0 for layer in range(2)]
-    for mask in dropped:
+def assert_independent(masks):
+    """Each drops a quarter, and each two of them together a sixteenth."""
+    for i, mask in enumerate(masks):
         assert abs(mask.mean() - 0.25) < 0.03
-    assert abs((dropped[0] & dropped[1]).mean() - 0.25**2) < 0.03
-    assert not (added(clean, 0) == 0).any()
-    kept = np.where(dropped[0], 0, added(clean, 0) / 0.75)
-    np.testing.assert_allclose(added(out, 0), kept, atol=1e-5)
+        for other in masks[:i]:
+            assert abs((mask & other).mean() - 0.25**2) < 0.03
 
 
-def test_dropout_follows_its_key():
-    spec = dataclasses.replace(TINY, attention_out_dropout=0.1, mlp_dropout=0.1)
-    model = run(spec)
-    one, again = (model(IDS, dropout_key=jax.random.key(0)).logits for _ in range(2))
-    np.testing.assert_array_equal(one, again)
-    assert relative(model(IDS, dropout_key=jax.random.key(1)).logits, one) > 1e-2
+def test_dropout_of_embeddings_and_of_the_attention_block():
+    spec = dataclasses.replace(TINY, embedding_dropout=0.25, attention_out_dropout=0.25)
+    model = run(spec, silenced(spec, "mlp.Wo.kernel"))
+    out, again, other = (model(IDS, dropout_key=jax.random.key(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(out.logits, again.logits)
+    masks = [x == 0 for o in (out, other) for x in (o.hidden_states[0], added(o, 0), added(o, 1))]
+    assert_independent([np.asarray(mask) for mask in masks])
+    clean = np.asarray(model(IDS).hidden_states[0])
+    kept = np.where(masks[0], 0, clean / 0.75)
+    np.testing.assert_allclose(out.hidden_states[0], kept, rtol=1e-6)
 
 
 def test_mlp_dropout_acts_between_the_two_products():
@@ -241,35 +240,25 @@ def test_mlp_dropout_acts_between_the_two_products():
     params = silenced(spec, "attn.Wo.kernel")
     params |= {p: jnp.eye(size) for p in params if p.endswith("mlp.Wo.kernel")}
     out = run(spec, params)(IDS, dropout_key=jax.random.key(0))
-    dropped = [added(out, layer) == 0 for layer in range(2)]
-    assert all(abs(mask.mean() - 0.25) < 0.03 for mask in dropped)
-    assert abs((dropped[0] & dropped[1]).mean() - 0.25**2) < 0.03
-
-
-def test_embedding_dropout_has_its_own_mask():
-    spec = dataclasses.replace(TINY, embedding_dropout=0.25, attention_out_dropout=0.25)
-    out = run(spec, silenced(spec, "mlp.Wo.kernel"))(IDS, dropout_key=jax.random.key(0))
-    dropped = np.asarray(out.hidden_states[0] == 0)
-    assert abs(dropped.mean() - 0.25) < 0.03
-    assert abs((dropped & (added(out, 0) == 0)).mean() - 0.25**2) < 0.03
+    assert_independent([added(out, layer) == 0 for layer in range(2)])
 
 
 def test_dropout_of_attention_probabilities_is_refused():
     spec = dataclasses.replace(TINY, attention_dropout=0.1)
-    model = run(spec)
-    assert np.isfinite(model(IDS).logits).all()
+    model, params = run(spec), PARAMS
+    shapes = jax.eval_shape(lambda: merge(structure(spec), params)(IDS))
+    assert shapes.logits.shape == (3, 40, TINY.vocab_size)
     with pytest.raises(ValueError, match=r"attention_dropout: 0\.1"):
         model(IDS, dropout_key=jax.random.key(0))
 
 
 @pytest.mark.torch
 def test_fresh_parameters_are_drawn_as_transformers_draws_them():
-    spec = dataclasses.replace(TINY, hidden_size=128, intermediate_size=96, num_hidden_layers=8,
+    spec = dataclasses.replace(TINY, hidden_size=128, intermediate_size=96, num_hidden_layers=4,
                                layer_types=(), vocab_size=500, norm_bias=True,
                                initializer_cutoff_factor=1.5)  # fmt: skip
     reference = transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**spec.to_hf()))
-    draw = jax.jit(functools.partial(init_params, spec))
-    ours, again, other = (draw(jax.random.key(seed)) for seed in (0, 0, 1))
+    ours, again, other = (init_params(spec, jax.random.key(seed)) for seed in (0, 0, 1))
     leaves = {"kernel": "weight", "scale": "weight", "embedding": "weight", "bias": "bias"}
     theirs = {name: x.detach().numpy() for name, x in reference.named_parameters()}
     assert len(ours) == len(theirs)
@@ -284,5 +273,5 @@ def test_fresh_parameters_are_drawn_as_transformers_draws_them():
             assert abs(np.abs(array).max() / np.abs(expected).max() - 1) < 0.02, path
     path = "model.layers.3.mlp.Wi.kernel"
     np.testing.assert_array_equal(ours[path], again[path])
-    for unlike in (other[path], ours[path.replace("3", "4")]):
+    for unlike in (other[path], ours[path.replace("3", "2")]):
         assert abs(np.corrcoef(np.ravel(ours[path]), np.ravel(unlike))[0, 1]) < 0.05

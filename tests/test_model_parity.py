@@ -7,6 +7,7 @@ Every comparison is repeated with a window one token too wide, which it has to n
 import copy
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import transformers
 
 from cpt_jax.model.modernbert import merge, structure
 from cpt_jax.model.spec import ModelSpec
-from tests.model_oracle import TINY, relative, segments, visible
+from tests.model_oracle import TINY, quick_jit, relative, segments, visible
 
 pytestmark = pytest.mark.torch
 
@@ -53,7 +54,7 @@ def reference(name: str) -> transformers.ModernBertForMaskedLM:
     As initialised they are so small that a layer adds next to nothing to its input.
     """
     torch.manual_seed(0)
-    config = transformers.ModernBertConfig(**SPECS[name].to_hf(), attn_implementation="sdpa")
+    config = transformers.ModernBertConfig.from_dict(SPECS[name].to_hf())
     model = transformers.ModernBertForMaskedLM(config).eval()
     with torch.no_grad():
         for path, x in model.named_parameters():
@@ -108,7 +109,9 @@ def theirs(name: str, mode: str, dtype: torch.dtype = torch.float32) -> dict[str
         [np.concatenate([np.arange(n) for n in np.diff([*s, ids.shape[1]])]) for s in starts]
     )
     with torch.no_grad():
-        out = copy.deepcopy(reference(name)).to(dtype)(
+        model = copy.deepcopy(reference(name))
+        torch.nn.Module.to(model, dtype)
+        out = model(
             torch.from_numpy(ids),
             attention_mask=masks,
             position_ids=torch.from_numpy(positions),
@@ -117,11 +120,18 @@ def theirs(name: str, mode: str, dtype: torch.dtype = torch.float32) -> dict[str
     return named(out.hidden_states, out.logits, lambda x: x.float().numpy())
 
 
-def ours(name: str, mode: str, spec: ModelSpec | None = None, dtype=jnp.float32):
+def ours(
+    name: str,
+    mode: str,
+    spec: ModelSpec | None = None,
+    dtype=jnp.float32,
+    jit: Callable = quick_jit,
+) -> dict[str, np.ndarray]:
+    """Hidden states and logits of our model."""
     spec = spec or SPECS[name]
     graphdef, (ids, packed) = structure(spec, dtype=dtype), batch(name)
 
-    @jax.jit
+    @jit
     def run(params):
         model = merge(graphdef, params)
         return model(ids, packed, MODES[mode](spec), output_hidden_states=True)
@@ -152,13 +162,13 @@ CASES += [
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_every_hidden_state_and_the_logits_in_fp32(name, mode):
-    found = errors(name, ours(name, mode), theirs(name, mode))
+    found = errors(name, ours(name, mode, jit=jax.jit), theirs(name, mode))
     print(name, mode, "largest relative error", max(found.values()))
     assert len(found) == SPECS[name].num_hidden_layers + 2
     assert max(found.values()) < BOUND, found
 
 
-@pytest.mark.parametrize(("name", "mode"), CASES[:6])
+@pytest.mark.parametrize(("name", "mode"), CASES[:5])
 def test_a_window_one_too_wide_is_noticed(name, mode):
     spec = SPECS[name]
     wider = dataclasses.replace(spec, local_attention=spec.local_attention + 2)
