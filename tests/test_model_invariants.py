@@ -124,12 +124,17 @@ def test_padding_is_silent(bidirectional):
 
 
 def test_document_at_offset_3000_equals_offset_0():
-    """Case 6: positions restart, so where a document lies in its row does not matter."""
+    """Case 6: positions restart, so where a document lies in its row does not matter.
+
+    Rotary attention sees only differences of positions; what going on counting would cost is
+    rounding of large angles, 2.7e-5 with these weights, whose attention is sharp (here 1e-6).
+    """
+    sharp = {path: 3 * x if "Wqkv" in path else x for path, x in PARAMS.items()}
     document = np.random.default_rng(1).integers(3, TINY.vocab_size, (1, 100))
     filler = np.full((1, 3000), 7)
     alone = quick_jit(encode)
-    far = alone(PARAMS, np.hstack([filler, document]), segments([3000, 100], length=3100))
-    near = alone(PARAMS, document, segments([100], length=100))
+    far = alone(sharp, np.hstack([filler, document]), segments([3000, 100], length=3100))
+    near = alone(sharp, document, segments([100], length=100))
     assert relative(far[:, 3000:], near) < 1e-5
 
 
