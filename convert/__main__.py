@@ -103,6 +103,8 @@ def to_hf(options: argparse.Namespace) -> int:
     run, step = checkpoint.find_checkpoint(reference)
     description = checkpoint.read_run(run)
     spec = ModelSpec.from_hf(description["model"], f"{run}/config.json")
+    if options.tokenizer and not (options.tokenizer / "tokenizer.json").is_file():
+        raise FileNotFoundError(f"--tokenizer {options.tokenizer}: no tokenizer.json there")
     tokenizer = options.tokenizer or Path(description["config"]["data"]["sources"][0]["path"])
     print(f"{run}: checkpoint of step {step}")
     _save(options, spec, checkpoint.load_params(reference), tokenizer)

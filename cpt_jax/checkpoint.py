@@ -25,6 +25,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy
 from cpt_jax import config as config_lib
 from cpt_jax import trees
 
+ITEMS = ("params", "opt_state", "meta")
 PACKAGES = ("cpt_jax", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
 
 
@@ -98,7 +99,13 @@ def read_run(run: Path) -> dict[str, Any]:
     path = run / "config.json"
     if not path.exists():
         raise ValueError(f"{run} is not a run directory: it has no config.json")
-    return json.loads(path.read_text())
+    try:
+        described = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(described, dict) or not {"config", "model"} <= described.keys():
+        raise ValueError(f"{path} is not a run's: it has no config and model (another model's?)")
+    return described
 
 
 def latest_step(run: Path) -> int | None:
@@ -108,7 +115,11 @@ def latest_step(run: Path) -> int | None:
 
 def saved_steps(run: Path) -> list[int]:
     """Returns the steps of a run's complete checkpoints; a save in progress has another name."""
-    return sorted(int(p.name) for p in (run / "checkpoints").glob("*") if p.name.isdigit())
+    return sorted(
+        int(path.name)
+        for path in (run / "checkpoints").glob("*")
+        if path.name.isdecimal() and all((path / item).is_dir() for item in ITEMS)
+    )
 
 
 class Checkpoints:
@@ -182,9 +193,9 @@ def find_checkpoint(reference: str) -> tuple[Path, int]:
     for phase in config.phases:
         step += config_lib.phase_steps(phase, config.data.seq_len)
         ends[phase.name] = step
-    if not at.isdigit() and at not in ends:
+    if not at.isdecimal() and at not in ends:
         raise ValueError(f"{reference}: {run} has no phase {at!r}; its phases: {', '.join(ends)}")
-    step = int(at) if at.isdigit() else ends[at]
+    step = int(at) if at.isdecimal() else ends[at]
     there = saved_steps(run)
     if step not in there:
         raise ValueError(f"{reference}: no checkpoint of step {step}; there are {there} in {run}")

@@ -21,9 +21,11 @@ _WORKDIR = flags.DEFINE_string(
 )
 
 
-def main(_: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Parses the config and trains; bad input ends with one message and exit code 2."""
     logging.set_verbosity(logging.WARNING)  # Orbax tells of every file at INFO
+    if len(arguments) > 1:
+        sys.exit(_complain(f"unexpected arguments: {' '.join(arguments[1:])}"))
     try:
         config = config_lib.parse(_CONFIG.value)
     except ValueError as error:
@@ -36,12 +38,12 @@ def main(_: list[str]) -> None:
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
     try:
         run = loop.prepare(config, Path(_WORKDIR.value))
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(_complain(error))
     print(f"exported to {run.train()}")
 
 
-def _complain(error: Exception) -> int:
+def _complain(error: Exception | str) -> int:
     print(f"error: {error}", file=sys.stderr)
     return 2
 

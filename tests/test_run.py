@@ -5,6 +5,7 @@ Cases 23, 25, 31, 50, 52 and 53 of the project's list of faults, as far as they 
 
 import copy
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -300,6 +301,24 @@ def test_bad_input_is_refused_before_anything_is_written(raw, tmp_path, change, 
         other["model"]["size"] = None
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         tiny_run.train(other, tmp_path / "run", devices=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_of_another_tokenizer_is_refused(raw, detour, tmp_path):
+    """Same size and special tokens, other words: every embedding would mean another word."""
+    shutil.copytree(detour / "export", tmp_path / "model")
+    file = tmp_path / "model" / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    vocab = tokenizer["model"]["vocab"]
+    vocab["w0"], vocab["w1"] = vocab["w1"], vocab["w0"]
+    file.write_text(json.dumps(tokenizer))
+    other = copy.deepcopy(raw)
+    other["init"] = {"source": str(tmp_path / "model")}
+    other["model"]["size"] = None
+    with pytest.raises(
+        ValueError, match="another tokenizer .* 2 entries differ, such as 'w0', 'w1'"
+    ):
+        tiny_run.train(other, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

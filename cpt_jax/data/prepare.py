@@ -257,10 +257,14 @@ def prepare(
     out, tokenizer = Path(out), Path(tokenizer)
     if out.exists():
         raise FileExistsError(f"{out} exists; give a new directory")
-    if not 0 <= heldout_fraction < 1 or workers < 1:
-        raise ValueError(
-            f"{heldout_fraction=}, {workers=}; allowed: 0 <= fraction < 1, workers >= 1"
-        )
+    if not 0 <= heldout_fraction < 1:
+        raise ValueError(f"{heldout_fraction=}; allowed: 0 <= fraction < 1")
+    least = {"seq_len": 2, "seed": 0, "workers": 1, "shard_tokens": 1, "pool_documents": 1}
+    for (name, low), value in zip(
+        least.items(), (seq_len, seed, workers, shard_tokens, pool_documents), strict=True
+    ):
+        if value < low:
+            raise ValueError(f"{name}={value}; allowed: at least {low}")
     paths = _find_inputs(inputs)
     codec, info = read_tokenizer(tokenizer)
     template_ids(template, codec, info["special_ids"])
@@ -296,6 +300,7 @@ def prepare(
 
 def _names(paths: list[Path]) -> list[dict[str, Any]]:
     """The inputs by their names below their common directory: a corpus is no tale of a machine."""
+    paths = [path.absolute() for path in paths]
     root = os.path.commonpath([path.parent for path in paths])
     return [{"name": os.path.relpath(path, root), "bytes": path.stat().st_size} for path in paths]
 

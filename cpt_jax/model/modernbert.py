@@ -67,7 +67,9 @@ class Embeddings(nnx.Module):
 
     def __call__(self, input_ids: Int[Array, "B L"], dropout_key: Key) -> Hidden:
         """Embeddings in the compute dtype; the key switches dropout on."""
-        return _drop(self.drop, self.norm(self.tok_embeddings(input_ids)), dropout_key)
+        vocab = self.tok_embeddings.num_embeddings
+        ids = jnp.where(input_ids < 0, vocab, input_ids)  # -1 would be the last word, not a NaN
+        return _drop(self.drop, self.norm(self.tok_embeddings(ids)), dropout_key)
 
 
 class Attention(nnx.Module):

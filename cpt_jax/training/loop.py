@@ -177,7 +177,7 @@ class Run:
     def export(self) -> Path:
         """Writes the Hugging Face directory, unless an earlier start of this run did."""
         directory = self.workdir / "export"
-        if not directory.exists() and jax.process_index() == 0:
+        if not (directory / "config.json").exists() and jax.process_index() == 0:
             hub.save(
                 directory,
                 self.start.spec,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from tokenizers import Tokenizer
 
 from cpt_jax import checkpoint
 from cpt_jax.config import Config, to_dict
@@ -76,6 +77,14 @@ def prepare_start(config: Config, workdir: Path) -> Start:
     else:
         spec, origin = _model_spec(config, tokenizer), _origin(config, data)
     _check_vocabulary(spec, tokenizer)
+    if config.data.seq_len > spec.max_position_embeddings:
+        raise ValueError(
+            f"config.data.seq_len: {config.data.seq_len} is more than the model's "
+            f"max_position_embeddings, {spec.max_position_embeddings}, to which the exported "
+            "tokenizer would cut; config.model.overrides.max_position_embeddings raises it"
+        )
+    if not begun and not checkpoint.names_checkpoint(config.init.source):
+        _check_tokenizer(config.init.source, Path(config.data.sources[0].path))
     description = {
         "config": to_dict(config),
         "data": data,
@@ -175,6 +184,27 @@ def _check_vocabulary(spec: ModelSpec, tokenizer: Mapping[str, Any]) -> None:
                 f"the model's {name} token is {ours} and that of the data's tokenizer {theirs}: "
                 "the data was prepared for another model"
             )
+
+
+def _check_tokenizer(init: str, corpus: Path) -> None:
+    """Raises ValueError if a pretrained model comes with another vocabulary than the data's."""
+    if init == "scratch":
+        return
+    file = hub.resolve(init) / "tokenizer.json"
+    if not file.is_file():
+        return  # some models come without one; sizes and special tokens were compared
+    theirs, ours = (
+        Tokenizer.from_file(str(path)).get_vocab() for path in (file, corpus / "tokenizer.json")
+    )
+    other = sorted(
+        word for word in theirs.keys() | ours.keys() if theirs.get(word) != ours.get(word)
+    )
+    if other:
+        raise ValueError(
+            f"{corpus} was prepared with another tokenizer than that of {init}: {len(other)} "
+            f"entries differ, such as {', '.join(map(repr, other[:3]))}. Prepare it again with "
+            f"--tokenizer {init}"
+        )
 
 
 def _origin(config: Config, data: Mapping[str, str]) -> checkpoint.Origin:
