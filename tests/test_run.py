@@ -289,6 +289,10 @@ def test_a_run_may_be_resumed_with_other_logging(raw, detour):
         (lambda c: c["evaluation"].update(batch_size=3), "3 rows cannot be spread over 2 devices"),
         (lambda c: c["phases"][0].update(mask_mode=["causal"] * 5), "5 modes in mask_mode for 2"),
         (
+            lambda c: c["model"]["overrides"].update(max_position_embeddings=16),
+            "seq_len: 32 is more than the model's max_position_embeddings, 16",
+        ),
+        (
             lambda c: c["model"]["overrides"].update(attention_dropout=0.1),
             "set .*attention_dropout",
         ),
@@ -316,7 +320,7 @@ def test_data_of_another_tokenizer_is_refused(raw, detour, tmp_path):
     other["init"] = {"source": str(tmp_path / "model")}
     other["model"]["size"] = None
     with pytest.raises(
-        ValueError, match="another tokenizer .* 2 entries differ, such as 'w0', 'w1'"
+        ValueError, match=r"another tokenizer .* 2 entries differ, such as 'w0', 'w1'"
     ):
         tiny_run.train(other, tmp_path / "run")
     assert not (tmp_path / "run").exists()

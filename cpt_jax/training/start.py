@@ -75,7 +75,7 @@ def prepare_start(config: Config, workdir: Path) -> Start:
     if begun:
         spec, origin = ModelSpec.from_hf(begun["model"]), checkpoint.Origin(**begun["origin"])
     else:
-        spec, origin = _model_spec(config, tokenizer), _origin(config, data)
+        origin, spec = _origin(config, data), _model_spec(config, tokenizer)
     _check_vocabulary(spec, tokenizer)
     if config.data.seq_len > spec.max_position_embeddings:
         raise ValueError(
