@@ -16,7 +16,8 @@ from pathlib import Path
 
 from cpt_jax.data import synthetic
 
-QUESTIONS = 8
+QUESTIONS = 40  # masked words; the report shows the first of them
+SHOWN = 8
 
 
 class Steps:
@@ -39,29 +40,23 @@ class Steps:
 def questions(tokenizer: Path) -> list[dict[str, str]]:
     """Returns sentences of unseen cardiology notes with one word masked, and that word.
 
-    The words are whole tokens of the embedded tokenizer: names of drugs, findings, procedures.
+    One sentence a note; the word is one that the embedded tokenizer holds whole.
     """
     from tokenizers import Tokenizer
 
     vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab()
-    found, seen = [], set()
-    notes = synthetic.notes(10_000, 400, language="mixed", specialty="cardiology")
-    for note in notes:
-        for entity in note["entities"]:
-            word = note["text"][entity["start"] : entity["end"]]
-            start = note["text"].rfind(".", 0, entity["start"]) + 1
-            stop = note["text"].find(".", entity["end"]) + 1
-            sentence = note["text"][start:stop].strip()
-            single = re.fullmatch(r"[a-z]{5,}", word) and f"Ġ{word}" in vocabulary
-            before = note["text"][max(0, entity["start"] - 1) : entity["start"]]
-            plain = single and before == " " and "\n" not in sentence and len(sentence) > 50
-            if plain and word not in seen and sentence.count(word) == 1:
-                seen.add(word)
-                found.append({"text": sentence.replace(word, "[MASK]"), "expected": word})
+    found = []
+    for note in synthetic.notes(10_000, 4 * QUESTIONS, language="mixed", specialty="cardiology"):
+        sentences = re.findall(r"[^.\n]{50,200}\.", note["text"])
+        for sentence in sentences[len(found) % 3 :]:
+            words = re.findall(r"(?<= )[a-z]{4,}(?=[ ,.])", sentence)
+            words = [w for w in words if f"Ġ{w}" in vocabulary and sentence.count(w) == 1]
+            if words:
+                word = words[len(found) % len(words)]
+                text = sentence.strip().replace(word, "[MASK]")
+                found.append({"text": text, "expected": word})
                 break
-        if len(found) == QUESTIONS:
-            break
-    return found
+    return found[:QUESTIONS]
 
 
 def fill_masks(model: Path, asked: list[dict[str, str]]) -> list[list[dict]]:
@@ -88,7 +83,8 @@ def ask(root: Path, runs: list[str]) -> None:
         answers = fill_masks(root / run / "export", asked)
         for question, new, old in zip(asked, answers, before, strict=True):
             samples.append({**question, "answers": new, "before": old})
-        (root / run / "samples.json").write_text(json.dumps(samples, indent=1, ensure_ascii=False))
+        shown = json.dumps(samples[:SHOWN], indent=1, ensure_ascii=False)
+        (root / run / "samples.json").write_text(shown)
         right = sum(s["expected"] in [a["token"] for a in s["answers"]] for s in samples)
         print(f"{run}: {right} of {len(samples)} masked words among the first five answers")
         print(f"  {asked[0]['text']}\n  -> {', '.join(a['token'] for a in answers[0])}")
