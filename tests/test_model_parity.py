@@ -202,3 +202,36 @@ def test_a_document_in_a_packed_row_equals_transformers_on_it_alone():
         with torch.no_grad():
             alone = reference("small")(torch.from_numpy(ids[1:, tokens])).logits
         assert relative(logits[1:, tokens], alone) < BOUND
+
+
+def as_decoder(
+    model: transformers.ModernBertForMaskedLM,
+) -> transformers.ModernBertDecoderForCausalLM:
+    """The same weights in transformers' decoder, which has three projections where ours has one."""
+    fields = model.config.to_dict()
+    del fields["model_type"], fields["architectures"]
+    decoder = transformers.ModernBertDecoderForCausalLM(
+        transformers.ModernBertDecoderConfig(**fields)
+    )
+    state = {}
+    for name, tensor in model.state_dict().items():
+        name = name.replace("head.", "lm_head.")
+        if "Wqkv" in name:
+            for part, rows in zip("qkv", tensor.chunk(3), strict=True):
+                state[name.replace("Wqkv", f"{part}_proj")] = rows
+        else:
+            state[name] = tensor
+    decoder.load_state_dict(state)
+    return decoder.eval()
+
+
+@pytest.mark.parametrize(("fewer", "equal"), [(1, True), (0, False)])
+def test_causal_window_of_transformers_decoder(fewer, equal):
+    """Its sliding layers see one key fewer than the detour's; `causal_window` makes up for it."""
+    ids = batch("small")[0][:1]
+    with torch.no_grad():
+        expected = as_decoder(reference("small"))(torch.from_numpy(ids)).logits
+    spec = SPECS["small"]
+    narrower = dataclasses.replace(spec, causal_window=spec.window - fewer)
+    error = relative(ours("small", "causal", narrower)["logits"][:1], expected)
+    assert error < BOUND if equal else error > 100 * BOUND

@@ -177,7 +177,7 @@ def test_changed_fields_all_survive_the_round_trip():
         attention_dropout=0.2, attention_out_dropout=0.3, mlp_dropout=0.4, classifier_dropout=0.5,
         classifier_pooling="mean", initializer_range=0.01, initializer_cutoff_factor=1.5,
         tie_word_embeddings=False, pad_token_id=1, cls_token_id=2, sep_token_id=3,
-        bos_token_id=4, eos_token_id=None,
+        bos_token_id=4, eos_token_id=None, causal_window=4,
     )  # fmt: skip
     default = ModelSpec()
     for field in dataclasses.fields(spec):  # a field left out above would not be tested

@@ -271,13 +271,14 @@ class ModernBert(nnx.Module):
         return modes
 
     def _contexts(self, segment_ids: Int[Array, "B L"], modes: tuple[str, ...]) -> list[Context]:
-        """One context a layer; layers alike in mode and window, or in theta, share arrays.
+        """One context a layer; layers alike in mode and reach, or in theta, share arrays.
 
         In an order that is the same in every process, as their programs have to be.
         """
         index = positions(segment_ids)
         layers = list(self.model.layers)
-        pairs = [(mode, layer.attn.window) for mode, layer in zip(modes, layers, strict=True)]
+        kinds = self.spec.layer_types
+        pairs = [(m, self.spec.reach(kind, m)) for m, kind in zip(modes, kinds, strict=True)]
         ranges = {pair: key_ranges(segment_ids, *pair) for pair in dict.fromkeys(pairs)}
         thetas = dict.fromkeys(layer.rope_theta for layer in layers)
         rotations = {t: rotation(index, t, self.spec.head_size) for t in thetas}

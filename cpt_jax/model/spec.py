@@ -41,7 +41,10 @@ class ModelSpec:
     `layer_types` left empty becomes full attention at every third layer. `attention_dropout` is
     the dropout of the attention probabilities and `attention_out_dropout` that of the attention
     block's output: two knobs of the upstream research code, of which Hugging Face's config has
-    one for both.
+    one for both. `causal_window` is how many keys before a query a sliding layer sees under a
+    causal mask; None is `local_attention // 2`, as without the mask. transformers'
+    `ModernBertDecoder` sees one fewer. Hugging Face's encoder config knows no such key and
+    ignores it.
 
     Raises: ValueError listing every field with a value outside what is allowed.
     """
@@ -53,6 +56,7 @@ class ModelSpec:
     num_attention_heads: int = 12
     layer_types: tuple[str, ...] = ()
     local_attention: int = 128
+    causal_window: int | None = None
     global_rope_theta: float = DEFAULT_THETA[FULL]
     local_rope_theta: float = DEFAULT_THETA[SLIDING]
     max_position_embeddings: int = 8192
@@ -95,6 +99,13 @@ class ModelSpec:
     def window(self) -> int:
         """Keys a sliding layer sees on each side of a query (64 for `local_attention` 128)."""
         return self.local_attention // 2
+
+    def reach(self, layer_type: str, mask_mode: str) -> int | None:
+        """Keys before a query that such a layer sees under such a mask; None is all."""
+        if layer_type == FULL:
+            return None
+        narrower = mask_mode == "causal" and self.causal_window is not None
+        return self.causal_window if narrower else self.window
 
     @property
     def num_params(self) -> int:
@@ -190,6 +201,8 @@ class ModelSpec:
         config = dataclasses.asdict(self)
         if self.attention_out_dropout == self.attention_dropout:
             del config["attention_out_dropout"]
+        if self.causal_window is None:
+            del config["causal_window"]
         thetas = {FULL: self.global_rope_theta, SLIDING: self.local_rope_theta}
         config |= {
             "architectures": ["ModernBertForMaskedLM"],
@@ -311,6 +324,8 @@ def _value_faults(spec: ModelSpec) -> list[str]:
             need(value in ACTIVATIONS, field.name, ", ".join(ACTIVATIONS))
         elif field.type in (int, float):
             need(value > 0 and math.isfinite(value), field.name, "a positive number")
+    narrow = spec.causal_window
+    need(narrow is None or 0 <= narrow <= spec.window, "causal_window", f"0 to {spec.window}")
     need(spec.classifier_pooling in ("cls", "mean"), "classifier_pooling", "cls, mean")
     need(set(spec.layer_types) <= {FULL, SLIDING}, "layer_types", f"{FULL}, {SLIDING}")
     layers, heads = spec.num_hidden_layers, spec.num_attention_heads
