@@ -1,4 +1,4 @@
-"""Names of parameters: patterns over dotted paths (law 4).
+"""Names of parameters: patterns over dotted paths.
 
 Parameters, gradients and Adam moments are flat dicts from path to array, for example
 ``model.layers.3.attn.Wqkv.kernel``. Whatever speaks of some of them (freezing, weight decay,

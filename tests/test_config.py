@@ -7,7 +7,7 @@ import pytest
 
 from cpt_jax import config as config_lib
 
-PAPER = {  # SPEC sections 2 to 4: tokens of phase 1 and of the decay, optimizer steps, sources
+PAPER = {  # As published: tokens of phase 1 and of the decay, optimizer steps, sources
     "fr_base": (10e9, 1e9, (3179, 318), 4),
     "fr_large": (25e9, 2.5e9, (7948, 795), 4),
     "en_base_10b": (10e9, 1e9, (3179, 318), 2),

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: the run goes on bit-identically (case 37 in part, shown-by line 7)."""
+"""kill -9 at random moments: the run goes on bit-identically."""
 
 import json
 import os

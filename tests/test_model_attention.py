@@ -91,7 +91,7 @@ def test_bf16_inputs_keep_fp32_softmax_and_sums(window):
 
 
 def test_local_window_reaches_exactly_four_tokens():
-    """Case 1: with `local_attention` 8, key j moves outputs i with |i - j| <= 4 and no others."""
+    """With `local_attention` 8, key j moves outputs i with |i - j| <= 4 and no others."""
     length, j = 40, 20
     q, k, v = arrays((1, length, 2, 16), 3)
     moved_v = v.at[:, j].add(1.0)
@@ -105,7 +105,7 @@ def test_local_window_reaches_exactly_four_tokens():
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_all_padding_row_is_silent(window):
-    """Case 4: zero, hence finite, values and gradients, and no influence on other rows."""
+    """Zero, hence finite, values and gradients, and no influence on other rows."""
     packed = segments([], [50], length=50)
     q, k, v, d_out = arrays((2, 50, 2, 16), 4)
     start, end = key_ranges(jnp.asarray(packed), "bidirectional", window)
@@ -127,7 +127,7 @@ def blocks_visited(segment_ids, mask_mode, block):
 
 
 def test_rows_visit_their_own_blocks_only():
-    """Case 55: a row of short documents costs the same beside a row of one long document."""
+    """A row of short documents costs the same beside a row of one long document."""
     short, long = [64] * 8, [512]
     counts = blocks_visited(segments(short, long, [64], length=512), "bidirectional", 64)
     assert counts.tolist() == [[1] * 8, [8] * 8, [1] + [0] * 7]
@@ -138,7 +138,7 @@ def test_rows_visit_their_own_blocks_only():
 
 
 def test_flash_never_reads_a_block_outside_its_bounds():
-    """Case 55, on the kernel: NaN in a block that is read would reach the output, 0 * NaN = NaN.
+    """On the kernel: NaN in a block that is read would reach the output, 0 * NaN = NaN.
 
     Row 1 visits the very blocks that are poisoned in row 0, so the loops are per row.
     """
@@ -185,7 +185,7 @@ def compiled_loss_and_gradient(length) -> tuple[str, int]:
 
 
 def test_no_buffer_is_quadratic_at_8192(monkeypatch):
-    """Case 7, and the same check fails on dense attention."""
+    """And the same check fails on dense attention."""
     length = 8192
     text, temporary = compiled_loss_and_gradient(length)
     assert square(buffers(text), length) == []

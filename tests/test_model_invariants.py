@@ -69,7 +69,7 @@ def test_one_local_layer_reaches_exactly_its_window(mask_mode, reach):
 
 
 def test_no_logit_sees_the_future(causal, bidirectional):
-    """Case 5, with global and local layers."""
+    """With global and local layers."""
     moved = IDS.copy()
     moved[:, -1] = 3
     assert changed(causal(IDS).logits, causal(moved).logits) == {39}
@@ -78,7 +78,7 @@ def test_no_logit_sees_the_future(causal, bidirectional):
 
 @pytest.mark.parametrize("mode", ["bidirectional", "causal"])
 def test_packed_documents_equal_documents_alone(mode, request):
-    """Case 3: values. The row ends in padding; documents shorter and longer than the window."""
+    """Values. The row ends in padding; documents shorter and longer than the window."""
     model = request.getfixturevalue(mode)
     lengths = [3, 20, 1, 10]
     packed = model(IDS[:1], segments(lengths, length=40)).logits
@@ -92,7 +92,7 @@ def test_packed_documents_equal_documents_alone(mode, request):
 
 
 def test_no_gradient_crosses_a_document_border():
-    """Case 3: B's loss moves no embedding that only A uses, through global or local layers."""
+    """B's loss moves no embedding that only A uses, through global or local layers."""
     ids = np.where(np.arange(40) < 20, 5, 6)[None]
     packed = segments([20, 20], length=40)
 
@@ -105,7 +105,7 @@ def test_no_gradient_crosses_a_document_border():
 
 
 def test_padding_is_silent(bidirectional):
-    """Case 4: an all-padding row is finite, moves no other row and gives no gradient."""
+    """An all-padding row is finite, moves no other row and gives no gradient."""
     packed = segments([], [40], [25], length=40)
     out = bidirectional(IDS, packed)
     assert np.isfinite(out.logits).all()
@@ -124,7 +124,7 @@ def test_padding_is_silent(bidirectional):
 
 
 def test_document_at_offset_3000_equals_offset_0():
-    """Case 6: positions restart, so where a document lies in its row does not matter.
+    """Positions restart, so where a document lies in its row does not matter.
 
     Rotary attention sees only differences of positions; what going on counting would cost is
     rounding of large angles, 2.7e-5 with these weights, whose attention is sharp (here 1e-6).

@@ -194,7 +194,7 @@ def test_explicit_masks_are_what_transformers_does_by_default():
 
 
 def test_a_document_in_a_packed_row_equals_transformers_on_it_alone():
-    """Case 3 against PyTorch: no mask and no positions given, only the document's tokens."""
+    """Against PyTorch: no mask and no positions given, only the document's tokens."""
     ids, packed = batch("small")
     logits = ours("small", "bidirectional")["logits"]
     for segment in (1, 2, 3):

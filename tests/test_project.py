@@ -190,6 +190,15 @@ def test_readme_names_what_exists():
             assert (REPO / config).is_file(), f"README: {config}"
 
 
+def test_faults_name_tests_that_exist():
+    """docs/faults.md says which test would notice a fault; it must be there to notice it."""
+    named = re.findall(r"`(test_\w+\.py)::(\w+)`", (REPO / "docs" / "faults.md").read_text())
+    assert len(named) > 60
+    for file, test in named:
+        code = (REPO / "tests" / file).read_text()
+        assert re.search(rf"^def {test}\(", code, re.M), f"docs/faults.md: {file}::{test}"
+
+
 @pytest.mark.slow
 def test_readme_commands_run(tmp_path):
     """Runs, in their order and in one folder, the blocks that the README marks `bash test`.

@@ -90,7 +90,7 @@ def test_masked_token_loss_and_accuracy_equal_transformers(exported, batch, monk
     ],
 )
 def test_an_exported_model_fills_masks(exported, sentence, answer):
-    """Case 56: a mask token that leaves a lone space before it gives nonsense here."""
+    """A mask token that leaves a lone space before it gives nonsense here."""
     fill = transformers.pipeline("fill-mask", model=str(exported), top_k=3)
     answers = [found["token_str"].strip() for found in fill(sentence)]
     assert answer in answers

@@ -129,7 +129,7 @@ def test_twins_see_the_same_rows_in_the_same_order(raw, detour, twin):
 
 
 def test_a_changed_mixture_and_batch_repeat_and_skip_nothing(raw):
-    """Every source is read in one unbroken order, whatever changes at the boundary (case 52)."""
+    """Every source is read in one unbroken order, whatever changes at the boundary."""
     changed = copy.deepcopy(raw)
     changed["phases"][1] |= {"batch_size": 8, "mixture": {"a": 0.2, "b": 0.8}}
     changed["phases"][1]["tokens"] *= 4
@@ -238,7 +238,7 @@ def test_freezing_in_a_phase(raw, detour, tmp_path):
 
 
 def test_non_finite_updates_stop_the_run_with_the_last_finite_state(raw, tmp_path):
-    """Case 53: the parameters that survive are finite, and the message says what happened."""
+    """The parameters that survive are finite, and the message says what happened."""
     broken = copy.deepcopy(raw)
     broken["phases"][0]["learning_rate"] = {"kind": "linear", "peak": 1e38, "warmup_tokens": 256}
     broken["optimizer"] |= {"max_nonfinite_steps": 2, "weight_decay": 0.0}
@@ -333,7 +333,7 @@ def test_what_a_run_records(detour):
     steps = [line["step"] for line in tiny_run.metrics(detour, "train")]
     assert steps == list(range(1, 11))
     assert {line["phase"] for line in tiny_run.metrics(detour, "train")} == {"clm", "decay"}
-    # Nothing stops early with the smallest source: its passes are counted (case 31).
+    # Nothing stops early with the smallest source: its passes are counted.
     last = tiny_run.metrics(detour, "train")[-1]
     assert last["epochs/a"] > 0
     assert last["epochs/b"] > 0

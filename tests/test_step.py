@@ -159,7 +159,7 @@ def first_step(model, batch, *, objective, microbatches, devices):
     ("objective", "cuts"), [("mlm", [(4, 1), (1, 8)]), ("clm", [(2, 4)])], ids=["mlm", "clm"]
 )
 def test_pieces_and_devices_change_nothing(model, objective, cuts):
-    """Uneven target counts in every piece: sums are added, no means averaged (case 18).
+    """Uneven target counts in every piece: sums are added, no means averaged.
 
     fp32 sums in another order: within 1e-6 of each tensor's largest entry (9e-7 was seen) from
     fresh parameters; from ones scaled up like the reference's, whose entries cancel to a hundredth
@@ -181,7 +181,7 @@ def test_pieces_and_devices_change_nothing(model, objective, cuts):
 
 
 def test_a_batch_without_targets_changes_nothing(model):
-    """All padding: loss 0, gradients exactly 0, no NaN (cases 4 and 19)."""
+    """All padding: loss 0, gradients exactly 0, no NaN."""
     batch = rows()
     batch["segment_ids"] = np.zeros_like(batch["segment_ids"])
     for objective in ("mlm", "clm"):

@@ -263,7 +263,7 @@ def test_template_adds_cls_and_sep(tokenizer):
 
 
 def test_mask_takes_the_space_before_it(tokenizer):
-    """Case 56: no lone space token before [MASK], and the next word keeps its space."""
+    """No lone space token before [MASK], and the next word keeps its space."""
     assert tokens_of(tokenizer, "le [MASK] est") == ["le", "[MASK]", "Ġest"]
     # What lstrip=False does:
     assert tokens_of(tokenizer, "le [UNK] est") == ["le", "Ġ", "[UNK]", "Ġest"]

@@ -1,4 +1,4 @@
-"""The attention mask as an interval of keys for every query (law 3).
+"""The attention mask as an interval of keys for every query.
 
 Documents, the local window and causality only move the two ends of the interval, so the two
 integer vectors computed here are all that any attention kernel has to know about masks.

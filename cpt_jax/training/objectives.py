@@ -1,4 +1,4 @@
-"""What the model is asked to predict: next-token and masked-token targets (SPEC 1 and 2).
+"""What the model is asked to predict: next-token and masked-token targets.
 
 An objective is a pure function of one batch that runs on the device inside the train step. All
 return `Targets`: the ids the model reads, and labels at some or all positions of each row.

@@ -1,7 +1,7 @@
 """How parameters move: the learning rate in tokens, the one optax chain, and freezing.
 
 Every phase of a run uses the same chain, so that Adam's moments and step count cross from one
-objective to the next untouched (SPEC 1). The learning rate is not part of it: the step computes
+objective to the next untouched. The learning rate is not part of it: the step computes
 it from the tokens of the phase and hands it to `apply`. No option changes the structure of the
 optimizer's state.
 
@@ -42,7 +42,7 @@ class Schedule:
     of ``total_tokens``, with p running from 0 to 1:
 
       warmup_constant   peak
-      one_minus_sqrt    end + (peak - end) (1 - sqrt(p))            (SPEC 2; Warner et al.)
+      one_minus_sqrt    end + (peak - end) (1 - sqrt(p))            (Warner et al.)
       linear            end + (peak - end) (1 - p)
       cosine            end + (peak - end) (1 + cos(pi p)) / 2
 
@@ -86,7 +86,7 @@ def _fraction(tokens: Float[Array, ""], total: int) -> Float[Array, ""]:
 
 
 def decay_mask(params: Mapping[str, Array | jax.ShapeDtypeStruct]) -> dict[str, bool]:
-    """Returns which parameters decay: those of rank 2 or more, so no bias and no norm (SPEC 2)."""
+    """Returns which parameters decay: those of rank 2 or more, so no bias and no norm."""
     return {path: leaf.ndim >= 2 for path, leaf in params.items()}
 
 

@@ -1,6 +1,6 @@
 """Where each phase of a run starts: its first step, its first row, and a cursor in every source.
 
-All of it is computed from the config and the sizes of the corpora (law 1), so a run that stops
+All of it is computed from the config and the sizes of the corpora, so a run that stops
 anywhere goes on with the very batch it would have had, and a phase that changes the mixture or the
 batch size repeats and skips no row.
 """
