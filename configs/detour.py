@@ -107,9 +107,10 @@ def detour(
         init=config.Init(init),
         phases=_phases(options, tokens, batch_size, warmup_tokens, peak),
     )
+    made = config.to_config_dict(whole)
     if options.quick:
-        whole = _quick(whole)
-    return config.to_config_dict(whole)
+        _make_quick(made)
+    return made
 
 
 def _phases(
@@ -144,19 +145,17 @@ def _phases(
     )
 
 
-def _quick(whole: config.Config) -> config.Config:
-    """Makes the run a few steps of a few rows, everything else as it is."""
-    phases = []
-    for phase, steps in zip(whole.phases, (10, 5), strict=True):
-        tokens = steps * 8 * whole.data.seq_len
-        warmup = min(phase.learning_rate.warmup_tokens, tokens // 10)
-        rate = dataclasses.replace(phase.learning_rate, warmup_tokens=warmup)
-        short = {"tokens": tokens, "batch_size": 8, "learning_rate": rate}
-        phases.append(dataclasses.replace(phase, **short))
-    return dataclasses.replace(
-        whole,
-        phases=tuple(phases),
-        evaluation=config.Evaluation(every_steps=5, rows_per_source=8, batch_size=8),
-        checkpoint=config.Checkpointing(every_steps=5),
-        logging=config.Logging(every_steps=1),
-    )
+def _make_quick(made: Any) -> None:
+    """Makes the run a few steps of a few rows, everything else as it is.
+
+    Tokens refer to the length of rows and the batch, so that a flag that changes one of those
+    changes them too, and never the number of steps.
+    """
+    for phase, steps in zip(made.phases, (10, 5), strict=True):
+        phase.batch_size = 8
+        phase.tokens = made.data.get_ref("seq_len") * phase.get_ref("batch_size") * steps
+        if phase.learning_rate.warmup_tokens:
+            phase.learning_rate.warmup_tokens = phase.get_ref("tokens") // steps
+    made.evaluation.update(every_steps=5, rows_per_source=8, batch_size=8)
+    made.checkpoint.every_steps = 5
+    made.logging.every_steps = 1

@@ -212,7 +212,10 @@ def to_config_dict(config: Config) -> ConfigDict:
             names = [field.name for field in dataclasses.fields(value)]
             return ConfigDict({name: convert(hints[name], getattr(value, name)) for name in names})
         if isinstance(value, tuple):
-            return [convert(None, item) for item in value]
+            groups = [convert(None, item) for item in value]
+            whole = not any(isinstance(group, ConfigDict) for group in groups)
+            # A list of words is overridden whole, as a Python literal.
+            return config_dict.FieldReference(groups, field_type=object) if whole else groups
         if value is None:
             scalars = [k for k in typing.get_args(kind) if k in (int, float, str)]
             return config_dict.placeholder(scalars[0] if scalars else object)
