@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tiny_corpus
 
-from cpt_jax.data.mixture import Interleaving, Mixture, batches, hash_seed
+from cpt_jax.data.mixture import Interleaving, Mixture, batches
 from cpt_jax.data.sources import Source, open_source
+from cpt_jax.seeds import hash_seed
 
 
 @pytest.fixture(scope="module")

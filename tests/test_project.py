@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 
 # Arrays flow one way: a module imports from its own room and from rooms to the left of it.
 ROAD = (
-    *("config", "command", "trees", "sharding", "checkpoint", "telemetry"),
+    *("seeds", "config", "command", "trees", "sharding", "checkpoint", "telemetry"),
     *("data", "model", "training", "finetune", "analysis", "curate", "report", "main"),
 )
 # What only `convert/` and tests may import, and what the data path does without as well.

@@ -1,7 +1,5 @@
 """Mixtures of sources and batches of rows, as pure functions of (seed, weights, cursors, index)."""
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -10,19 +8,10 @@ import grain
 import numpy as np
 
 from cpt_jax.data.sources import Source
+from cpt_jax.seeds import hash_seed
 
 # Row shares are integers over this scale, so that interleaving and cursors are exact at any index.
 SHARE_SCALE = 1 << 40
-
-
-def hash_seed(*parts: str | int) -> int:
-    """A 32-bit seed from the parts, such as (run seed, source name, purpose).
-
-    Grain adds the epoch to its seed: with seed + k, one run's second epoch would be its
-    neighbour's first.
-    """
-    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "little")
 
 
 class Interleaving(grain.transforms.DatasetSelectionMap):

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 
 from cpt_jax import checkpoint
 from cpt_jax.config import Config, to_dict
-from cpt_jax.data.mixture import hash_seed
 from cpt_jax.data.sources import Source, open_source, prepare_command
 from cpt_jax.model import hub, modernbert
 from cpt_jax.model.spec import SIZES, ModelSpec
+from cpt_jax.seeds import hash_seed
 from cpt_jax.training.objectives import Vocabulary
 
 

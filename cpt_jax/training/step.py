@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from cpt_jax import sharding
 from cpt_jax.config import Phase
-from cpt_jax.data.mixture import hash_seed
 from cpt_jax.model import modernbert
+from cpt_jax.seeds import hash_seed
 from cpt_jax.training import loss, objectives, optim
 
 Batch = Mapping[str, Array]
