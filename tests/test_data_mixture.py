@@ -1,16 +1,22 @@
 """Streams and batches: what a run reads is a function of its config and the step alone."""
 
 import itertools
+import re
+import shutil
+import subprocess
+import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tiny_corpus
 
 from cpt_jax.data.mixture import Interleaving, Mixture, batches
-from cpt_jax.data.sources import Source, open_source
+from cpt_jax.data.sources import Source, open_source, shared_tokenizer
 from cpt_jax.seeds import hash_seed
 
 
@@ -272,9 +278,64 @@ def test_mixture_errors(sources, weights, cursors, words):
 
 
 def test_sources_that_do_not_go_together(tmp_path, tokenizer, sources):
-    other = open_source(tiny_corpus.corpus(tmp_path / "c", tokenizer, ["ba do"], seq_len=32))
-    with pytest.raises(ValueError, match=r"differ in seq_len: .*'other': 32"):
-        Mixture({"web": sources["web"], "other": other}, {"web": 1}, 7)
+    web = sources["web"]
+    assert shared_tokenizer(sources, 64) == web.tokenizer
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"seq_len": 32}, r"'other' .* has rows of 32 tokens .*seq_len is 64: .*--seq-len 64"),
+        ({"template": "text [SEP]"}, r"different templates \(web: \[CLS\] text .*other: text"),
+    )
+    for options, words in cases:
+        path = tiny_corpus.corpus(tmp_path / "c", tokenizer, ["ba do"], **options)
+        with pytest.raises(ValueError, match=words):
+            shared_tokenizer({"web": web, "other": open_source(path)}, 64)
+        shutil.rmtree(path)
+
+
+STALLED = """
+import os, sys
+from cpt_jax.data.mixture import Mixture, batches
+from cpt_jax.data.sources import open_source
+
+source = open_source(sys.argv[1])
+shard = source.path / "shards" / "00000-000.array_record"
+shard.unlink()
+os.mkfifo(shard)  # opening it waits for a writer, and none comes
+mixture = Mixture({"c": source}, {"c": 1}, 7)
+settings = {"batch_size": 2, "first_ordinal": 0, "start_step": 0, "stop_step": 9}
+for batch in batches(mixture, stall_seconds=0.5, **settings):
+    print("a batch")
+"""
+
+
+def test_a_stalled_reader_is_named_and_the_program_ends(tmp_path, tokenizer, repo):
+    directory = tiny_corpus.corpus(tmp_path / "c", tokenizer, tiny_corpus.texts(90, 60, seed=6))
+    done = subprocess.run(
+        [sys.executable, "-c", STALLED, str(directory)],
+        cwd=repo,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert re.search(
+        r"TimeoutError: no batch for 0.5 s.*00000-000.array_record: records? \d", done.stderr
+    )
+    assert not done.stdout
+
+
+def test_readers_end_with_the_loop_that_reads(sources):
+    before = threading.active_count()
+    stream = batches(
+        *(Mixture(sources, WEIGHTS, 7),),
+        batch_size=4,
+        first_ordinal=0,
+        start_step=0,
+        stop_step=99,
+    )
+    next(stream)
+    assert threading.active_count() > before
+    stream.close()
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("hosts", [{"process_count": 3}, {"process_index": 2, "process_count": 2}])

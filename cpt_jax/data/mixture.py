@@ -1,7 +1,13 @@
 """Mixtures of sources and batches of rows, as pure functions of (seed, weights, cursors, index)."""
 
+import contextlib
 import math
-from collections.abc import Iterator, Mapping
+import queue
+import threading
+from collections import deque
+from collections.abc import Generator, Mapping
+from concurrent.futures import Future
+from itertools import islice
 from typing import Any, cast
 
 import grain
@@ -12,6 +18,7 @@ from cpt_jax.seeds import hash_seed
 
 # Row shares are integers over this scale, so that interleaving and cursors are exact at any index.
 SHARE_SCALE = 1 << 40
+STALL_SECONDS = 300.0  # without a batch, after which a run stops rather than wait for ever
 
 
 class Interleaving(grain.transforms.DatasetSelectionMap):
@@ -50,14 +57,14 @@ class Mixture:
     smallest source. A row is the source's row with "source": the position of its name in `names`.
 
     Args:
-      sources: by the name the run gives them; the shuffle is keyed by it.
+      sources: by the name the run gives them; the shuffle is keyed by it. They go together
+        (`sources.shared_tokenizer`).
       weights: shares of TOKENS, in any scale; a source left out or of weight 0 gives nothing.
       seed: the run's.
       cursors: rows already taken from each source in the run, 0 for a source left out.
 
     Raises:
-      ValueError: an unknown source name, a negative weight or cursor, weights that sum to 0, or
-        sources of different seq_len or tokenizer.
+      ValueError: an unknown source name, a negative weight or cursor, weights that sum to 0.
     """
 
     def __init__(
@@ -93,6 +100,10 @@ class Mixture:
     def __getitem__(self, index: int) -> dict[str, Any]:
         return cast(dict[str, Any], self._rows[index])  # None is for filters, which we have none of
 
+    def reading(self) -> list[str]:
+        """The files and records that readers now wait for."""
+        return [place for source in self.sources.values() for place in source.reading()]
+
     def cursors_after(self, n_rows: int) -> dict[str, int]:
         """Rows taken from each source in the whole run once n_rows of this mixture are."""
         counts = dict(zip(self._active, self._interleaving.counts(n_rows), strict=True))
@@ -114,16 +125,10 @@ def _check(
             raise ValueError(f"{what} {bad}; allowed: finite and >= 0")
     if not sum(weights.values()):
         raise ValueError(f"weights {dict(weights)} sum to 0")
-    for what, values in {
-        "seq_len": {name: source.seq_len for name, source in sources.items()},
-        "tokenizer": {name: source.tokenizer["sha256"] for name, source in sources.items()},
-    }.items():
-        if len(set(values.values())) > 1:
-            raise ValueError(f"sources differ in {what}: {values}")
 
 
 class _HostBatches:
-    """Random access to one host's slices of the batches, for Grain's reader threads."""
+    """Random access to one host's slices of the batches."""
 
     def __init__(
         self, mixture: Mixture, batch_size: int, first_ordinal: int, steps: range, rows: range
@@ -158,7 +163,8 @@ def batches(
     process_count: int = 1,
     num_threads: int = 4,
     prefetch: int = 4,
-) -> Iterator[dict[str, np.ndarray]]:
+    stall_seconds: float = STALL_SECONDS,
+) -> Generator[dict[str, np.ndarray], None, None]:
     """This host's part of the batches of steps start_step .. stop_step - 1, in order.
 
     The batch of step s, counted in the phase, is rows s*B .. (s+1)*B - 1 of the mixture; host p of
@@ -166,7 +172,8 @@ def batches(
 
     Args:
       first_ordinal: ordinal of the mixture's row 0 in the run's stream.
-      num_threads: readers; prefetch: batches kept ready.
+      num_threads: readers, one at least; prefetch: batches kept ready.
+      stall_seconds: how long a batch may take to come.
 
     Returns:
       Dicts of "input_ids" and "segment_ids" int32 [B/P, L], "ordinals" uint32 [B/P] (of the rows in
@@ -174,8 +181,9 @@ def batches(
       mixture.names) and "rows" int64 [B/P].
 
     Raises:
-      ValueError: a batch that the hosts cannot share evenly. OSError, when the batch is asked for:
-      an unreadable record, by file and record.
+      ValueError: a batch that the hosts cannot share evenly. When the batch is asked for, OSError:
+      an unreadable record, by file and record; TimeoutError (an OSError too): one that does not
+      come within stall_seconds, by the files and records that the readers wait for.
     """
     if batch_size < 1 or batch_size % process_count or not 0 <= process_index < process_count:
         raise ValueError(
@@ -186,5 +194,60 @@ def batches(
     host = range(process_index * size, (process_index + 1) * size)
     steps = range(start_step, stop_step)
     source = _HostBatches(mixture, batch_size, first_ordinal, steps, host)
-    options = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=prefetch)
-    return iter(grain.MapDataset.source(source).to_iter_dataset(options))
+    return _read_ahead(source, max(1, num_threads), prefetch, stall_seconds)
+
+
+def _read_ahead(
+    source: _HostBatches, num_threads: int, prefetch: int, stall_seconds: float
+) -> Generator[dict[str, np.ndarray], None, None]:
+    """Yields a source's elements in order.
+
+    Its threads are daemons: those of an executor, which Grain uses, would keep a program with a
+    stalled read from ending.
+    """
+    asked: queue.SimpleQueue[tuple[int, Future] | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        while task := asked.get():
+            index, result = task
+            try:
+                result.set_result(source[index])
+            except BaseException as error:
+                result.set_exception(error)
+
+    threads = [threading.Thread(target=read, daemon=True) for _ in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    indices, waiting = iter(range(len(source))), deque[Future]()
+
+    def ask(count: int) -> None:
+        for index in islice(indices, count):
+            waiting.append(Future())
+            asked.put((index, waiting[-1]))
+
+    patience = 5.0  # seconds for what is being read when the caller stops
+    try:
+        ask(1 + prefetch)
+        while waiting:
+            result = waiting.popleft()
+            try:
+                batch = result.result(stall_seconds)
+            except TimeoutError as error:
+                if result.done():
+                    raise
+                patience = 0.0
+                places = "; ".join(source.mixture.reading()) or "no read is under way"
+                raise TimeoutError(
+                    f"no batch for {stall_seconds:g} s: a disk or network that does not answer?"
+                    f" Waiting for {places}"
+                ) from error
+            ask(1)
+            yield batch
+    finally:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                asked.get_nowait()
+        for _ in threads:
+            asked.put(None)
+        for thread in threads:
+            thread.join(patience)

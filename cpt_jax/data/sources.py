@@ -11,11 +11,14 @@ SPLIT.row_offsets.npy    [R + 1] int64: row r is pieces[row_offsets[r] : row_off
 import hashlib
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader
+
+from cpt_jax.data.tokenizer import check_roles
 
 VERSION = 1
 DOCUMENT = np.dtype(
@@ -28,6 +31,11 @@ DOCUMENT = np.dtype(
     ]
 )
 SPLITS = ("train", "heldout")
+MANIFEST = (  # what a manifest must have to be read
+    *("template", "seq_len", "heldout_fraction", "tokenizer", "dtype", "documents", "tokens"),
+    *("splits", "shards", "files"),
+)
+DAMAGED = "copy it again, or prepare the corpus again (python -m cpt_jax.data.verify lists all)"
 # Rows hit documents at random: no readahead, and a buffer near the size of a record.
 READER_OPTIONS = {
     "options": "readahead_buffer_size:0,max_parallelism:0",
@@ -48,7 +56,7 @@ class Source:
       seq_len: L.
       tokens: of all rows of the split, copies counted, padding not.
       tokenizer: the manifest's {"sha256", "vocab_size", "special_ids", "cls_id", "sep_id",
-        "mask_id", "pad_id"}; an id the tokenizer lacks is None.
+        "mask_id", "pad_id"}.
     """
 
     def __init__(self, path: Path, split: str, manifest: dict[str, Any], fingerprint: str):
@@ -57,13 +65,12 @@ class Source:
         self.seq_len: int = manifest["seq_len"]
         self.tokens: int = manifest["splits"][split]["row_tokens"]
         self.tokenizer: dict[str, Any] = manifest["tokenizer"]
-        self._pieces = np.load(path / f"{split}.pieces.npy", mmap_mode="r")
-        self._row_offsets = np.load(path / f"{split}.row_offsets.npy", mmap_mode="r")
+        self._pieces, self._row_offsets = _open_plan(path, split, manifest)
         self._files = [path / shard["file"] for shard in manifest["shards"]]
         self._first_document = np.cumsum([0] + [shard["records"] for shard in manifest["shards"]])
         self._readers: dict[int, ArrayRecordReader] = {}
         self._lock = threading.Lock()
-        self._pad_id = self.tokenizer["pad_id"] or 0
+        self._reading: dict[int, tuple[int, list[int]]] = {}  # by thread: shard, records
 
     def __reduce__(self):
         return open_source, (self.path, self.split)
@@ -80,7 +87,7 @@ class Source:
         """Returns a row. Raises IndexError, and OSError with the file and record it cannot read."""
         row = range(len(self))[index]
         pieces = self._pieces[self._row_offsets[row] : self._row_offsets[row + 1]].astype(np.int64)
-        input_ids = np.full(self.seq_len, self._pad_id, np.int32)
+        input_ids = np.full(self.seq_len, self.tokenizer["pad_id"], np.int32)
         segment_ids = np.zeros(self.seq_len, np.int32)
         ends = np.cumsum(pieces[:, 2])
         segment_ids[: ends[-1]] = np.repeat(np.arange(1, len(pieces) + 1), pieces[:, 2])
@@ -100,7 +107,17 @@ class Source:
                 tokens[place] = np.frombuffer(record, self.manifest["dtype"])
         return tokens
 
+    def reading(self) -> list[str]:
+        """The file and the records that each thread now waits for."""
+        return [
+            f"{self._files[shard]}: {'record' if len(records) == 1 else 'records'}"
+            f" {', '.join(map(str, records))}"
+            for shard, records in list(self._reading.values())
+        ]
+
     def _read(self, shard: int, records: list[int]) -> list[bytes]:
+        thread = threading.get_ident()
+        self._reading[thread] = shard, records
         try:
             return self._reader(shard).read(records)
         except Exception:  # the reader's own error names neither file nor record
@@ -110,6 +127,8 @@ class Source:
                 except Exception as error:
                     raise OSError(f"{self._files[shard]}: record {record}: {error}") from error
             raise
+        finally:
+            del self._reading[thread]
 
     def _reader(self, shard: int) -> ArrayRecordReader:
         if shard not in self._readers:
@@ -121,36 +140,121 @@ class Source:
 
 
 def open_source(path: str | Path, split: str = "train") -> Source:
-    """Opens one split of a prepared corpus; reads no record.
+    """Opens one split of a prepared corpus, after the checks that need no record of it.
 
     Raises:
-      FileNotFoundError: no corpus there (with the command that makes one), or a shard is missing.
-      ValueError: another layout version, an unknown or empty split, a shard of another size.
+      FileNotFoundError: no corpus there (with the command that makes one), or a file is missing.
+      ValueError: a damaged manifest or one of another layout version, an unknown or empty split, a
+        shard or a plan of another size than the manifest's.
     """
     path = Path(path)
     if split not in SPLITS:
         raise ValueError(f"{split=}; allowed: {', '.join(SPLITS)}")
-    if not (path / "manifest.json").is_file():
+    manifest, fingerprint = read_manifest(path)
+    if not manifest["splits"][split]["rows"]:
+        raise ValueError(nothing_held_out(path, manifest))
+    for shard in manifest["shards"]:
+        _check_shard(path / shard["file"], shard)
+    return Source(path, split, manifest, fingerprint)
+
+
+def read_manifest(path: Path) -> tuple[dict[str, Any], str]:
+    """What a corpus is, as a dict, and its fingerprint. Raises what `open_source` does."""
+    file = path / "manifest.json"
+    if not file.is_file():
         raise FileNotFoundError(
             f"{path}: not a prepared corpus (no manifest.json). Make it with\n"
             f"  {prepare_command(path)}"
         )
-    content = (path / "manifest.json").read_bytes()
-    manifest = json.loads(content)
-    if manifest["version"] != VERSION:
-        raise ValueError(f"{path}: layout version {manifest['version']}; this code reads {VERSION}")
-    if not manifest["splits"][split]["rows"]:
+    content = file.read_bytes()
+    try:
+        manifest = json.loads(content)
+        version = manifest["version"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{file}: damaged ({error!r}); prepare the corpus again") from error
+    if version != VERSION:
         raise ValueError(
-            f"{path}: split {split!r} has no rows: --heldout-fraction was"
-            f" {manifest['heldout_fraction']}, of {manifest['documents']} documents"
+            f"{path}: layout version {version}; this code reads {VERSION}: prepare the corpus again"
         )
-    for shard in manifest["shards"]:
-        file = path / shard["file"]
-        if file.stat().st_size != shard["bytes"]:
+    if missing := [key for key in MANIFEST if key not in manifest]:
+        raise ValueError(f"{file}: damaged (no {', '.join(missing)}); prepare the corpus again")
+    check_roles(manifest["tokenizer"], path)
+    return manifest, hashlib.sha256(content).hexdigest()
+
+
+def nothing_held_out(path: str | Path, manifest: Mapping[str, Any]) -> str:
+    """What to say of a corpus without held-out rows (one without training rows is never made)."""
+    return (
+        f"{path}: no document is held out (--heldout-fraction {manifest['heldout_fraction']} of"
+        f" {manifest['documents']:,} documents), and training needs some for its held-out loss:"
+        " prepare the corpus again with a larger --heldout-fraction, such as 0.05"
+    )
+
+
+def shared_tokenizer(sources: Mapping[str, Source], seq_len: int) -> dict[str, Any]:
+    """The manifest's entry of the tokenizer that all sources were prepared with.
+
+    Raises:
+      ValueError: sources of different tokenizers or templates, or of rows of another length.
+    """
+    for what, values in {
+        "tokenizers": {name: s.tokenizer["sha256"][:12] for name, s in sources.items()},
+        "templates": {name: s.manifest["template"] for name, s in sources.items()},
+    }.items():
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{name}: {value}" for name, value in values.items())
+            raise ValueError(f"the sources were prepared with different {what} ({listed})")
+    for name, source in sources.items():
+        if source.seq_len != seq_len:
             raise ValueError(
-                f"{file}: {file.stat().st_size} bytes; the manifest says {shard['bytes']}"
+                f"source {name!r} ({source.path}) has rows of {source.seq_len} tokens and "
+                f"config.data.seq_len is {seq_len}: prepare it with --seq-len {seq_len}"
             )
-    return Source(path, split, manifest, hashlib.sha256(content).hexdigest())
+    return next(iter(sources.values())).tokenizer
+
+
+def _check_shard(file: Path, shard: Mapping[str, Any]) -> None:
+    """Raises ValueError if a shard is not of the size and the number of records it should be."""
+    size = file.stat().st_size
+    if size != shard["bytes"]:
+        raise ValueError(f"{file}: {size} bytes; the manifest says {shard['bytes']}: {DAMAGED}")
+    try:
+        reader = ArrayRecordReader(str(file), **READER_OPTIONS)
+        records = reader.num_records()
+        reader.close()
+    except Exception as error:
+        raise ValueError(f"{file}: not readable: {error}: {DAMAGED}") from error
+    if records != shard["records"]:
+        raise ValueError(
+            f"{file}: {records} records; the manifest says {shard['records']}: {DAMAGED}"
+        )
+
+
+def _open_plan(
+    path: Path, split: str, manifest: Mapping[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pieces and row offsets of a split, mapped into memory. Raises ValueError."""
+    arrays = []
+    for name in ("pieces", "row_offsets"):
+        file = path / f"{split}.{name}.npy"
+        try:
+            arrays.append(np.load(file, mmap_mode="r"))
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{file}: not readable: {error}: {DAMAGED}") from error
+    pieces, offsets = arrays
+    rows = manifest["splits"][split]["rows"]
+    if len(offsets) != rows + 1 or offsets[-1] != len(pieces):
+        raise ValueError(
+            f"{path}: {split} has {len(offsets) - 1} rows of {len(pieces)} pieces and the manifest"
+            f" says {rows}: {DAMAGED}"
+        )
+    return pieces, offsets
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def prepare_command(

@@ -2,30 +2,70 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 from tokenizers import Tokenizer
 
-
-def tokenizer_file(path: Path) -> Path:
-    """The tokenizer.json that `path` is or holds. Raises FileNotFoundError."""
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
-        raise FileNotFoundError(f"{file}: no tokenizer; allowed: a tokenizer.json or its directory")
-    return file
+FILES = ("tokenizer.json", "tokenizer_config.json")
+ROLES = ("cls", "sep", "mask", "pad")
+_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?")
 
 
-def read_tokenizer(path: Path) -> tuple[Tokenizer, dict[str, Any]]:
-    """A tokenizer.json, or the directory that holds one, and what the manifest says of it."""
-    file = tokenizer_file(path)
-    tokenizer = Tokenizer.from_file(str(file))
+def find_tokenizer(name: str | Path) -> Path:
+    """The tokenizer.json that `name` is or holds, or that of a Hub repository of that id.
+
+    `name` is a path, or `owner/name` or `owner/name@revision` where no such path is. Of a
+    repository FILES alone are fetched; HF_ENDPOINT and HF_HUB_OFFLINE are honoured.
+
+    Raises:
+      FileNotFoundError: saying what was looked for.
+    """
+    path = Path(name)
+    file = path / FILES[0] if path.is_dir() else path
+    if file.is_file():
+        return file
+    match = _HUB_ID.fullmatch(str(name))
+    if path.exists() or not match:
+        raise FileNotFoundError(
+            f"{file}: no tokenizer; allowed: a tokenizer.json, its directory, or a Hub id such as"
+            " answerdotai/ModernBERT-base"
+        )
+    try:
+        directory = huggingface_hub.snapshot_download(
+            match["repo"], revision=match["revision"], allow_patterns=list(FILES)
+        )
+    except OSError as error:  # HfHubHTTPError is one too
+        raise FileNotFoundError(
+            f"{name}: no such tokenizer here, and not fetched from"
+            f" {huggingface_hub.constants.ENDPOINT} either: {error}"
+        ) from error
+    if not (Path(directory) / FILES[0]).is_file():
+        raise FileNotFoundError(f"{name}: the repository on the Hub has no {FILES[0]}")
+    return Path(directory) / FILES[0]
+
+
+def read_tokenizer(file: Path) -> tuple[Tokenizer, dict[str, Any]]:
+    """A tokenizer.json, and what the manifest says of it.
+
+    Raises:
+      ValueError: a damaged file, or a tokenizer that lacks one of ROLES.
+    """
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises Exception itself
+        raise ValueError(f"{file}: not readable as a tokenizer: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text, not the end of a document
-    config_file = file.with_name("tokenizer_config.json")
-    config = json.loads(config_file.read_text()) if config_file.is_file() else {}
+    config_file = file.with_name(FILES[1])
+    try:
+        config = json.loads(config_file.read_text("utf-8")) if config_file.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{config_file}: not readable as JSON: {error}") from error
     info = {
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
         "vocab_size": max(tokenizer.get_vocab().values()) + 1,
@@ -33,11 +73,24 @@ def read_tokenizer(path: Path) -> tuple[Tokenizer, dict[str, Any]]:
             i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special
         ),
     }
-    for role in ("cls", "sep", "mask", "pad"):
+    for role in ROLES:
         token = config.get(f"{role}_token", f"[{role.upper()}]")
         token = token["content"] if isinstance(token, dict) else token
         info[f"{role}_id"] = None if token is None else tokenizer.token_to_id(token)
+    check_roles(info, file)
     return tokenizer, info
+
+
+def check_roles(info: Mapping[str, Any], place: Path) -> None:
+    """Raises ValueError if a tokenizer lacks a special token that training or padding needs."""
+    lacking = [role for role in ROLES if info[f"{role}_id"] is None]
+    if lacking:
+        names = ", ".join(f"[{role.upper()}]" for role in lacking)
+        settings = ", ".join(f'"{role}_token"' for role in lacking)
+        raise ValueError(
+            f"{place}: the tokenizer has no {names}; add the token, or name the one that has this"
+            f" part by {settings} in {FILES[1]}"
+        )
 
 
 def template_ids(
@@ -53,7 +106,11 @@ def template_ids(
         if word == "text":
             before, after = after, before
         elif token is None or token not in special_ids:
-            raise ValueError(f"{template=}: {word} is no special token of the tokenizer")
+            known = [tokenizer.id_to_token(i) for i in special_ids]
+            raise ValueError(
+                f"{template=}: {word} is no special token of the tokenizer; it has"
+                f" {', '.join(map(str, known[:20]))}"
+            )
         else:
             after.append(token)
     return before, after

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from cpt_jax import checkpoint
 from cpt_jax.config import Config, to_dict
-from cpt_jax.data.sources import Source, open_source, prepare_command
+from cpt_jax.data.sources import Source, open_source, prepare_command, shared_tokenizer
 from cpt_jax.model import hub, modernbert
 from cpt_jax.model.spec import SIZES, ModelSpec
 from cpt_jax.seeds import hash_seed
@@ -70,7 +70,7 @@ def prepare_start(config: Config, workdir: Path) -> Start:
             )
         train[source.name] = open_source(source.path, "train")
         heldout[source.name] = open_source(source.path, "heldout")
-    tokenizer = _shared_tokenizer(train, config.data.seq_len)
+    tokenizer = shared_tokenizer(train, config.data.seq_len)
     data = {name: source.fingerprint for name, source in train.items()}
     if begun:
         spec, origin = ModelSpec.from_hf(begun["model"]), checkpoint.Origin(**begun["origin"])
@@ -118,21 +118,6 @@ def initial_params(config: Config, spec: ModelSpec) -> dict[str, Any]:
             raise ValueError(f"{source}: other parameters than the model's: {different}")
         return params
     return hub.load_params(source, spec)
-
-
-def _shared_tokenizer(sources: Mapping[str, Source], seq_len: int) -> dict[str, Any]:
-    """Returns the manifest entry of the tokenizer that all sources were prepared with."""
-    shas = {name: source.manifest["tokenizer"]["sha256"] for name, source in sources.items()}
-    if len(set(shas.values())) > 1:
-        listed = ", ".join(f"{name}: {sha[:12]}" for name, sha in shas.items())
-        raise ValueError(f"the sources were prepared with different tokenizers ({listed})")
-    for name, source in sources.items():
-        if source.seq_len != seq_len:
-            raise ValueError(
-                f"source {name!r} ({source.path}) has rows of {source.seq_len} tokens and "
-                f"config.data.seq_len is {seq_len}: prepare it with --seq-len {seq_len}"
-            )
-    return next(iter(sources.values())).manifest["tokenizer"]
 
 
 def _model_spec(config: Config, tokenizer: Mapping[str, Any]) -> ModelSpec:
