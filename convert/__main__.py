@@ -23,8 +23,6 @@ from cpt_jax import checkpoint
 from cpt_jax.model import hub
 from cpt_jax.model.spec import ModelSpec
 
-DTYPES = ("float32", "bfloat16", "float16")
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
@@ -46,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=from_hf)
     command.add_argument("source", help="directory or Hub id (owner/name or owner/name@revision)")
     command.add_argument("out", type=Path, help="directory to write; must be absent or empty")
-    command.add_argument("--dtype", choices=DTYPES, default="float32", help="of the weights")
+    command.add_argument("--dtype", choices=hub.DTYPES, default="float32", help="of the weights")
     command.add_argument(
         "--new-head", type=int, metavar="SEED", help="draw the head an encoder-only file lacks"
     )
@@ -55,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=to_hf)
     command.add_argument("source", help="RUN (its last checkpoint), RUN@STEP or RUN@PHASE")
     command.add_argument("out", type=Path, help="directory to write; must be absent or empty")
-    command.add_argument("--dtype", choices=DTYPES, default="float32", help="of the weights")
+    command.add_argument("--dtype", choices=hub.DTYPES, default="float32", help="of the weights")
     command.add_argument(
         "--tokenizer",
         type=Path,

@@ -1,6 +1,5 @@
 """Checkpoints in torch's pickle format, read with `weights_only` and never fetched unasked."""
 
-import json
 import os
 import pickle
 from pathlib import Path
@@ -45,20 +44,14 @@ def load_params(
     """
     import torch  # here, so that the other commands work without it
 
-    names = [WEIGHTS]
-    if not (directory / WEIGHTS).is_file():
-        weight_map = json.loads((directory / INDEX).read_text("utf-8"))["weight_map"]
-        names = sorted(set(weight_map.values()))
     tensors: dict[str, np.ndarray] = {}
-    for name in names:
-        file = directory / name
-        if Path(name).name != name or not file.is_file():
-            raise FileNotFoundError(f"{directory / INDEX} names a shard that is not there: {name}")
+    for file in hub.weight_files(directory, WEIGHTS, INDEX):
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
             raise ValueError(f"{file}: not a file of tensors alone: {error}") from error
-        if not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        values = state.values() if isinstance(state, dict) else [None]
+        if not all(isinstance(tensor, torch.Tensor) for tensor in values):
             raise ValueError(f"{file}: not a flat dictionary of tensors")
         tensors |= {key: tensor.float().numpy() for key, tensor in state.items()}
     return hub.from_tensors(tensors, spec, os.fspath(directory), head_key=head_key)

@@ -12,8 +12,9 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-AXES = ("replica", "fsdp", "tensor")
-BATCH = PartitionSpec(("replica", "fsdp"))
+BATCH_AXES, HEAD_AXIS = ("replica", "fsdp"), "tensor"
+AXES = (*BATCH_AXES, HEAD_AXIS)
+BATCH = PartitionSpec(BATCH_AXES)
 
 
 def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
@@ -47,4 +48,4 @@ def check_divisible(mesh: Mesh, rows: int, where: str) -> None:
 
 def batch_shards(mesh: Mesh | AbstractMesh) -> int:
     """Returns the number of parts a batch is spread in; 1 where no mesh is set."""
-    return math.prod(mesh.shape.get(axis, 1) for axis in BATCH[0])
+    return math.prod(mesh.shape.get(axis, 1) for axis in BATCH_AXES)

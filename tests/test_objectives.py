@@ -1,5 +1,7 @@
 """Targets: next tokens inside documents, masked tokens at fixed rates, keyed by row alone."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +37,7 @@ def packed_rows(rng, rows: int, length: int):
 # One compilation per shape and options: most tests share their rows' shape, [8 256].
 MASKED_TOKEN = jax.jit(
     objectives.masked_token,
-    static_argnames=("rate", "vocabulary", "mask_fraction", "random_fraction", "slots"),
+    static_argnames=("rate", "vocabulary"),
 )
 
 
@@ -103,18 +105,6 @@ def test_a_million_tokens_are_corrupted_at_the_stated_rates():
     assert spread.max() < 5, f"not uniform over the ordinary tokens: {counts}"
 
 
-def test_fractions_are_arguments():
-    ids, segments = packed_rows(np.random.default_rng(2), 8, 256)
-    all_masked = mask(ids, segments, range(8), mask_fraction=1.0, random_fraction=0.0)
-    used = all_masked.labels != IGNORE
-    read = np.take_along_axis(all_masked.input_ids, all_masked.positions, axis=1)
-    assert used.any()
-    assert (read[used] == MASK).all()
-    untouched = mask(ids, segments, range(8), mask_fraction=0.0, random_fraction=0.0)
-    np.testing.assert_array_equal(untouched.input_ids, ids)
-    np.testing.assert_array_equal(untouched.labels, all_masked.labels)
-
-
 def test_positions_are_in_order_and_unused_slots_point_at_the_start():
     ids, segments = packed_rows(np.random.default_rng(3), 8, 256)
     out = mask(ids, segments, range(8))
@@ -156,10 +146,13 @@ def test_a_row_met_again_gets_other_masks():
         assert share < 0.4, f"independent masks share 24 % of their places, these {share:.0%}"
 
 
-def test_selections_beyond_the_capacity_are_left_alone_and_counted():
+def test_selections_beyond_the_capacity_are_left_alone_and_counted(monkeypatch):
     ids, segments = packed_rows(np.random.default_rng(7), 8, 256)
     full = mask(ids, segments, range(8))
-    tight = mask(ids, segments, range(8), slots=8)
+    monkeypatch.setattr(objectives, "capacity", lambda length, rate: 8)
+    anew = functools.partial(objectives.masked_token, rate=0.3, vocabulary=VOCABULARY)
+    tight = jax.jit(anew)(ids, segments, np.arange(8, dtype=np.uint32), jax.random.key(0))
+    tight = jax.tree.map(np.asarray, tight)
     selected = (full.labels != IGNORE).sum(1)
     assert full.overflow == 0
     assert (selected > 8).all()
@@ -202,8 +195,6 @@ def test_what_cannot_be_meant_is_refused():
     ids = np.full((1, 16), 20, np.int32)
     with pytest.raises(ValueError, match="rate 30"):
         mask(ids, ids, [0], rate=30)
-    with pytest.raises(ValueError, match=r"mask_fraction 0\.9"):
-        mask(ids, ids, [0], mask_fraction=0.9, random_fraction=0.2)
     with pytest.raises(ValueError, match="threefry"):
         objectives.masked_token(
             jnp.asarray(ids),

@@ -1,5 +1,6 @@
 """Freezing, in the paper's reading (gradients zeroed: drift) and the strict one (bit-identical)."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import optax
 import pytest
 
+from cpt_jax.config import Optimizer
 from cpt_jax.training import optim
 
 SHAPES = {"low.kernel": (6, 4), "low.scale": (4,), "high.kernel": (4, 3), "high.scale": (3,)}
 LOW = frozenset({"low.kernel", "low.scale"})
 PEAK, DECAY, B1, B2, EPS = 1e-2, 0.05, 0.9, 0.98, 1e-6
-TX = optim.make_tx(peak=PEAK, weight_decay=DECAY, b1=B1, b2=B2, eps=EPS)
+OPTIMIZER = Optimizer(weight_decay=DECAY, b1=B1, b2=B2, eps=EPS)
+TX = optim.make_tx(OPTIMIZER, PEAK)
 
 
 def grads_of(step: int):
@@ -24,7 +27,7 @@ def grads_of(step: int):
 
 @functools.cache
 def compiled(mode, frozen, clip):
-    tx = TX if clip is None else optim.make_tx(peak=PEAK, weight_decay=DECAY, clip_norm=clip)
+    tx = optim.make_tx(dataclasses.replace(OPTIMIZER, clip_norm=clip), PEAK)
     return jax.jit(functools.partial(optim.apply, tx, frozen=frozen, freeze_mode=mode))
 
 

@@ -1,5 +1,6 @@
 """Learning rates in tokens: exact where phases begin and end, on host and device."""
 
+import functools
 import math
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 
 from cpt_jax import config
 from cpt_jax.training import optim
-from cpt_jax.training.optim import Schedule
+from cpt_jax.training.optim import learning_rate
 
 PEAK = 2e-4
 ROWS = 384 * 8192  # tokens of the paper's batch
@@ -25,6 +26,10 @@ def phase(tokens=10_000_000_000, **rate):
     )
 
 
+def rate_of(phase):
+    return functools.partial(learning_rate, phase)
+
+
 def exactly(value, expected):
     assert value.dtype == jnp.float32
     assert float(value) == float(np.float32(expected))
@@ -34,7 +39,7 @@ def exactly(value, expected):
 @pytest.mark.parametrize("total", [1_000_000_000, 49_999_999_991])  # a prime of no fp32 value
 @pytest.mark.parametrize("warmup", [0, 99_999_989])
 def test_exact_at_the_start_the_end_of_warmup_and_the_end(kind, total, warmup):
-    schedule = optim.schedule(phase(total, kind=kind, end_fraction=0.1, warmup_tokens=warmup))
+    schedule = rate_of(phase(total, kind=kind, end_fraction=0.1, warmup_tokens=warmup))
     end = PEAK if kind == "warmup_constant" else 0.1 * PEAK
     for call in (schedule, jax.jit(schedule)):
         exactly(call(jnp.float32(0)), 0 if warmup else PEAK)
@@ -52,10 +57,10 @@ def test_half_way_by_hand():
         "cosine": 0.55,
     }
     for kind, share in at.items():
-        schedule = Schedule(kind, PEAK, 1100, end_fraction=0.1, warmup_tokens=100)
+        schedule = rate_of(phase(1100, kind=kind, end_fraction=0.1, warmup_tokens=100))
         np.testing.assert_allclose(schedule(600), share * PEAK, rtol=1e-6)
         np.testing.assert_allclose(schedule(50), 0.5 * PEAK, rtol=1e-6)
-    quarter = Schedule("cosine", PEAK, 1000)(250)
+    quarter = learning_rate(phase(1000, kind="cosine"), 250)
     np.testing.assert_allclose(quarter, PEAK * (1 + math.sqrt(0.5)) / 2, rtol=1e-6)
 
 
@@ -63,13 +68,13 @@ def test_the_papers_two_phases_step_by_step():
     # Steps as the train step counts them: int32 on the device, 3.1M tokens each.
     steps = jnp.arange(3179, dtype=jnp.int32)
     first = phase(kind="warmup_constant", warmup_tokens=100_000_000)
-    rates = jax.jit(jax.vmap(optim.schedule(first)))(steps * jnp.float32(ROWS))
+    rates = jax.jit(jax.vmap(rate_of(first)))(steps * jnp.float32(ROWS))
     exact = [min(s * ROWS / 1e8, 1.0) * PEAK for s in range(3179)]
     np.testing.assert_allclose(rates, exact, rtol=3e-7)
     assert (np.asarray(rates[32:]) == np.float32(PEAK)).all()
 
     decay = phase(1_000_000_000, kind="one_minus_sqrt", end_fraction=0.1)
-    rates = jax.jit(jax.vmap(optim.schedule(decay)))(steps[:318] * jnp.float32(ROWS))
+    rates = jax.jit(jax.vmap(rate_of(decay)))(steps[:318] * jnp.float32(ROWS))
     exact = [2e-5 + 1.8e-4 * (1 - math.sqrt(s * ROWS / 1e9)) for s in range(318)]
     np.testing.assert_allclose(rates, exact, rtol=2e-6)
     exactly(rates[0], PEAK)
@@ -77,7 +82,7 @@ def test_the_papers_two_phases_step_by_step():
 
 
 def test_50_billion_tokens_fit_in_float32():
-    schedule = Schedule("linear", PEAK, 50_000_000_000)
+    schedule = rate_of(phase(50_000_000_000, kind="linear"))
     steps = np.arange(0, 15_895, 97)
     exact = PEAK * (1 - steps * ROWS / 5e10)
     rates = jax.vmap(schedule)(jnp.asarray(steps) * jnp.float32(ROWS))

@@ -225,3 +225,26 @@ def test_geometry():
     assert (spec.head_size, spec.window) == (64, 64)
     assert dataclasses.replace(spec, local_attention=9).window == 4
     assert len({spec, SIZES["large"], dataclasses.replace(spec)}) == 2
+
+
+def test_overrides_take_values_of_the_fields_own_types():
+    spec = SIZES["base"].override({"norm_eps": 1, "pad_token_id": None}, "there")
+    assert (spec.norm_eps, type(spec.norm_eps), spec.pad_token_id) == (1.0, float, None)
+    fewer = SIZES["base"].override({"num_hidden_layers": 4}, "there")
+    assert fewer.layer_types == (F, S, S, F)
+    given = SIZES["base"].override({"num_hidden_layers": 1, "layer_types": [S]}, "there")
+    assert given.layer_types == (S,)
+
+
+def test_every_fault_of_overrides_is_listed_by_its_path():
+    with pytest.raises(ValueError) as raised:
+        SIZES["base"].override({"hidden_siz": 3, "vocab_size": "many", "norm_bias": 1}, "a.b")
+    assert str(raised.value).splitlines() == [
+        "a.b.hidden_siz: unknown field; did you mean a.b.hidden_size?",
+        "a.b.vocab_size is 'many', allowed: int",
+        "a.b.norm_bias is 1, allowed: bool",
+    ]
+    with pytest.raises(
+        ValueError, match=r"^a\.b\.hidden_size is 100, allowed: an even"
+    ):
+        SIZES["base"].override({"hidden_size": 100}, "a.b")

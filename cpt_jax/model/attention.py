@@ -7,9 +7,7 @@ from jax.sharding import AxisType, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from cpt_jax.model.kernels import xla
-
-BATCH_AXES = ("replica", "fsdp")
-HEAD_AXIS = "tensor"
+from cpt_jax.sharding import BATCH_AXES, HEAD_AXIS
 
 
 def attention(

@@ -31,7 +31,7 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json
 PATTERNS = (CONFIG, WEIGHTS, INDEX, "model-?????-of-?????.safetensors", *TOKENIZER)
 _HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?")
 _LEAVES = {"kernel": "weight", "scale": "weight", "embedding": "weight", "bias": "bias"}
-_DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
 
 def hf_name(path: str) -> str:
@@ -130,8 +130,8 @@ def from_tensors(
         expected = shape[::-1] if path.endswith(".kernel") else shape
         if array.shape != expected:
             misshapen.append(f"{hf_name(path)} is {array.shape}, expected {expected}")
-        elif array.dtype not in _DTYPES.values():
-            untyped.append(f"{hf_name(path)} is {array.dtype}, allowed: {', '.join(_DTYPES)}")
+        elif array.dtype not in DTYPES.values():
+            untyped.append(f"{hf_name(path)} is {array.dtype}, allowed: {', '.join(DTYPES)}")
         else:
             params[path] = _oriented(path, array).astype(np.float32)
     unknown = set(tensors) - {hf_name(path) for path in shapes}
@@ -169,23 +169,37 @@ def _raise_faults(source: str, faults: Mapping[str, list[str]]):
         raise ValueError(f"{source}: tensors that do not fit the model\n" + "\n".join(lines))
 
 
-def _read_tensors(directory: Path) -> dict[str, np.ndarray]:
-    if (directory / WEIGHTS).is_file():
-        names = [WEIGHTS]
-    elif (directory / INDEX).is_file():
+def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
+    """The file named `whole`, or the shards that the file named `index` lists; none without both.
+
+    Raises: FileNotFoundError for a shard that is not in the directory; ValueError for an index that
+    is not one.
+    """
+    if (directory / whole).is_file():
+        return [directory / whole]
+    if not (directory / index).is_file():
+        return []
+    try:
         names = sorted(
-            set(json.loads((directory / INDEX).read_text("utf-8"))["weight_map"].values())
+            set(json.loads((directory / index).read_text("utf-8"))["weight_map"].values())
         )
-    else:
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        raise ValueError(f"{directory / index}: not an index of shards: {error!r}") from error
+    for name in names:
+        if Path(name).name != name or not (directory / name).is_file():
+            raise FileNotFoundError(f"{directory / index} names a shard that is not there: {name}")
+    return [directory / name for name in names]
+
+
+def _read_tensors(directory: Path) -> dict[str, np.ndarray]:
+    files = weight_files(directory, WEIGHTS, INDEX)
+    if not files:
         raise FileNotFoundError(
             f"{directory}: neither {WEIGHTS} nor {INDEX}; "
             "`python -m convert from-hf` reads the older pytorch_model.bin"
         )
     tensors: dict[str, np.ndarray] = {}
-    for name in names:
-        file = directory / name
-        if Path(name).name != name or not file.is_file():
-            raise FileNotFoundError(f"{directory / INDEX} names a shard that is not there: {name}")
+    for file in files:
         try:
             with safe_open(file, framework="np") as reader:
                 shard = {key: reader.get_tensor(key) for key in reader.keys()}  # noqa: SIM118
@@ -213,8 +227,8 @@ def save(
     Raises: FileExistsError where `directory` holds something; ValueError listing parameters that
     are missing, unknown or misshapen.
     """
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype is {dtype!r}, allowed: {', '.join(_DTYPES)}")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}, allowed: {', '.join(DTYPES)}")
     shapes = spec.param_shapes()
     faults = {
         "missing": sorted(shapes.keys() - params.keys()),
@@ -228,7 +242,7 @@ def save(
     _raise_faults("params", faults)
     with _whole_directory(Path(directory)) as partial:
         tensors = {
-            hf_name(path): _oriented(path, np.asarray(params[path]).astype(_DTYPES[dtype]))
+            hf_name(path): _oriented(path, np.asarray(params[path]).astype(DTYPES[dtype]))
             for path in shapes
         }
         save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})

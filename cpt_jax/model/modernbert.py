@@ -159,7 +159,7 @@ class PredictionHead(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """Logits over the vocabulary; it owns a kernel only where the spec unties it."""
+    """The decoder's own parameters; a kernel is among them only where the spec unties it."""
 
     def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs):
         size, vocab = spec.hidden_size, spec.vocab_size
@@ -167,16 +167,6 @@ class Decoder(nnx.Module):
         tied = spec.tie_word_embeddings
         self.kernel = None if tied else nnx.Param(init(rngs.params(), (size, vocab)))
         self.bias = nnx.Param(jnp.zeros(vocab)) if spec.decoder_bias else None
-
-    def __call__(
-        self, features: Float[Array, "*B D"], embedding: Float[Array, "V D"]
-    ) -> Float[Array, "*B V"]:
-        """fp32 logits; `embedding` is the tied table."""
-        kernel = embedding.T if self.kernel is None else self.kernel[...]
-        logits = jnp.matmul(
-            features, kernel.astype(features.dtype), preferred_element_type=jnp.float32
-        )
-        return logits if self.bias is None else logits + self.bias[...]
 
 
 class ModernBert(nnx.Module):
@@ -215,8 +205,10 @@ class ModernBert(nnx.Module):
     ) -> Output:
         """Logits and hidden states of every token; see `encode` for the arguments."""
         states = self._hidden_states(input_ids, segment_ids, mask_mode, dropout_key)
-        embedding = self.model.embeddings.tok_embeddings.embedding[...]
-        logits = self.decoder(self.predict(states[-1]), embedding)
+        features, (kernel, bias) = self.predict(states[-1]), self.decoder_weights()
+        kernel = kernel.T.astype(features.dtype)
+        logits = jnp.matmul(features, kernel, preferred_element_type=jnp.float32)
+        logits = logits if bias is None else logits + bias
         return Output(logits, states[-1], states if output_hidden_states else None)
 
     def encode(
@@ -244,6 +236,12 @@ class ModernBert(nnx.Module):
     def predict(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         """The prediction head's output for hidden states of `encode`: what the decoder reads."""
         return self.head(hidden)
+
+    def decoder_weights(self) -> tuple[Float[Array, "V D"], Float[Array, " V"] | None]:
+        """What turns `predict`'s output into logits, fp32: a row for each word, and the bias."""
+        own, bias = self.decoder.kernel, self.decoder.bias
+        tied = self.model.embeddings.tok_embeddings.embedding[...]
+        return tied if own is None else own[...].T, None if bias is None else bias[...]
 
     def _hidden_states(self, input_ids, segment_ids, mask_mode, dropout_key) -> tuple[Hidden, ...]:
         input_ids = jnp.asarray(input_ids)

@@ -11,12 +11,15 @@ global theta).
 """
 
 import dataclasses
+import difflib
 import math
+from collections.abc import Mapping
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+from cpt_jax.model.activations import ACTIVATIONS
+
 FULL, SLIDING = "full_attention", "sliding_attention"
-ACTIVATIONS = ("gelu", "gelu_pytorch_tanh", "relu", "silu")
 DEFAULT_EVERY, DEFAULT_THETA = 3, {FULL: 160000.0, SLIDING: 10000.0}
 
 # Keys of config.json that say nothing about what the model computes from ids in evaluation mode.
@@ -111,6 +114,33 @@ class ModelSpec:
     def num_params(self) -> int:
         """Number of parameters, a tied decoder counted once."""
         return sum(math.prod(shape) for shape in self.param_shapes().values())
+
+    def override(self, values: Mapping[str, Any], where: str) -> "ModelSpec":
+        """This model with other values of some fields, those of a config or a command line.
+
+        A new `num_hidden_layers` brings the usual pattern of layers, unless `layer_types` is given.
+
+        Raises: ValueError listing every unknown field (with the nearest), wrong type and impossible
+        value, under the path `where`.FIELD.
+        """
+        names = [field.name for field in dataclasses.fields(self)]
+        faults = [
+            f"{name}: unknown field; did you mean {where}.{_nearest(name, names)}?"
+            for name in values
+            if name not in names
+        ]
+        new = {name: value for name, value in values.items() if name in names}
+        if "num_hidden_layers" in new:
+            new = {"layer_types": (), **new}
+        if isinstance(new.get("layer_types"), list):
+            new["layer_types"] = tuple(new["layer_types"])
+        new = _typed(dataclasses.asdict(self) | new, faults)
+        if not faults:
+            try:
+                return type(self)(**new)
+            except ValueError as error:
+                faults = str(error).splitlines()[1:]
+        raise ValueError("\n".join(f"{where}.{fault.strip()}" for fault in faults))
 
     def param_shapes(self) -> dict[str, tuple[int, ...]]:
         """Every parameter's path and shape, in our layout (a kernel is [inputs, outputs])."""
@@ -217,6 +247,10 @@ class ModelSpec:
             },
         }
         return dict(sorted(config.items()))
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    return difflib.get_close_matches(name, names, n=1, cutoff=0)[0]
 
 
 def _alternating(layers: int, every: int) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ from jax.sharding import Mesh
 from cpt_jax import checkpoint, sharding, telemetry, trees
 from cpt_jax.config import Config, Phase
 from cpt_jax.data.sources import Source
-from cpt_jax.model import hub, modernbert
+from cpt_jax.model import flops, hub, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import optim
 from cpt_jax.training.plan import PhasePlan, plan_run
 from cpt_jax.training.start import Start, initial_params, prepare_start
-from cpt_jax.training.step import State, make_eval_step, make_train_step, mask_modes, mean_loss
+from cpt_jax.training.step import State, make_eval_step, make_train_step, mask_modes
 
 ON_DEVICE = ("input_ids", "segment_ids", "ordinals")
 
@@ -99,7 +99,7 @@ class Run:
         self.log = telemetry.RunLog(
             workdir, process_index=host, tensorboard=config.logging.tensorboard
         )
-        peak = telemetry.peak_flops(jax.local_devices()[0].device_kind)
+        peak = flops.peak_flops(jax.local_devices()[0].device_kind)
         self.progress = telemetry.Progress(
             plans[-1].stop_step, peak_flops=peak and peak * jax.local_device_count()
         )
@@ -140,16 +140,7 @@ class Run:
         return jax.device_put(tree, sharding.replicated(self.mesh))
 
     def _tx(self, phase: Phase):
-        optimizer = self.config.optimizer
-        return optim.make_tx(
-            peak=phase.learning_rate.peak,
-            weight_decay=optimizer.weight_decay,
-            decay_mode=optimizer.decay_mode,
-            b1=optimizer.b1,
-            b2=optimizer.b2,
-            eps=optimizer.eps,
-            clip_norm=optimizer.clip_norm,
-        )
+        return optim.make_tx(self.config.optimizer, phase.learning_rate.peak)
 
     def train(self) -> Path:
         """Trains what is left of every phase, and returns the exported Hugging Face directory.
@@ -242,12 +233,12 @@ class Run:
     def _count(self, plan: PhasePlan, batch: Mapping[str, np.ndarray]) -> None:
         segments = batch["segment_ids"]
         if plan.phase.objective == "clm":
-            targets = int((segments > 0).sum()) - telemetry.document_lengths(segments).size
+            targets = int((segments > 0).sum()) - flops.document_lengths(segments).size
         else:
             targets = round((plan.phase.mask_rate or 0) * (segments > 0).sum())
         modes = mask_modes(plan.phase)
-        flops = telemetry.training_flops(self.start.spec, segments, modes, targets)
-        self.progress.count(segments.size * jax.process_count(), flops)
+        needed = flops.training_flops(self.start.spec, segments, modes, targets)
+        self.progress.count(segments.size * jax.process_count(), needed)
 
     def _report(self, plan: PhasePlan, metrics, batch: Mapping[str, np.ndarray]) -> None:
         metrics = jax.device_get(metrics)
@@ -279,8 +270,8 @@ class Run:
                 continue
             fields = {}
             for objective, sums in jax.device_get(totals).items():
-                fields[f"{objective}_loss"] = mean_loss(sums)
-                fields[f"{objective}_accuracy"] = sums.correct / max(sums.count, 1)
+                fields[f"{objective}_loss"] = sums.loss
+                fields[f"{objective}_accuracy"] = sums.accuracy
                 fields[f"{objective}_targets"] = sums.count
             self._write("eval", plan, source=name, **fields)
 

@@ -27,6 +27,16 @@ class LossSums(NamedTuple):
     count: Float[Array, ""]  # targets
     correct: Float[Array, ""]  # targets that no other word outscores (a tie counts as correct)
 
+    @property
+    def loss(self) -> Float[Array, ""]:
+        """Nats per target; 0 where there was none."""
+        return self.nll / jnp.maximum(self.count, 1)
+
+    @property
+    def accuracy(self) -> Float[Array, ""]:
+        """Share of the targets predicted; 0 where there was none."""
+        return self.correct / jnp.maximum(self.count, 1)
+
 
 def linear_cross_entropy(
     hidden: Float[Array, "B C D"],

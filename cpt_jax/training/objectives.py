@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, UInt
 
 IGNORE = -100  # label of a position without a target (Hugging Face's and torch's value)
+TO_MASK, TO_RANDOM = 0.8, 0.1  # shares of the selected tokens (BERT's); the rest stay
 
 
 class Targets(NamedTuple):
@@ -81,15 +82,12 @@ def masked_token(
     *,
     rate: float,
     vocabulary: Vocabulary,
-    mask_fraction: float = 0.8,
-    random_fraction: float = 0.1,
-    slots: int | None = None,
 ) -> Targets:
     """Returns a corrupted copy of the rows, and the original tokens as labels (BERT's rule).
 
     Each token that is neither padding nor special is selected with probability ``rate``; of the
-    selected, ``mask_fraction`` become the mask token, ``random_fraction`` a token drawn uniformly
-    from the vocabulary without its special ids (possibly the same token again), and the rest stay.
+    selected, ``TO_MASK`` become the mask token, ``TO_RANDOM`` a token drawn uniformly from the
+    vocabulary without its special ids (possibly the same token again), and the rest stay.
 
     A row's corruption depends on ``key``, its ordinal and its content, and on nothing else: not
     on its place in the batch, the batch size, or the number of devices and hosts.
@@ -101,23 +99,22 @@ def masked_token(
       key: the same for the whole run.
       rate: probability of selection, in (0, 1].
       vocabulary: the mask token, and what is left alone.
-      mask_fraction: share of the selected tokens replaced by the mask token.
-      random_fraction: share of the selected tokens replaced by a random one.
-      slots: C, the targets a row can hold; default ``capacity(L, rate)``.
 
     Returns:
-      Targets with ``positions`` [B C] in increasing order; an unused slot has position 0 and label
-      IGNORE. Selected tokens beyond the first C of a row stay as they are and are counted.
+      Targets with ``positions`` [B C], C = ``capacity(L, rate)``, in increasing order; an unused
+      slot has position 0 and label IGNORE. Selected tokens beyond the first C of a row stay as they
+      are and are counted.
 
     Raises:
-      ValueError: for a rate outside (0, 1], impossible fractions, or a key that is not threefry.
+      ValueError: for a rate outside (0, 1], or a key that is not threefry.
     """
-    _check_probabilities(rate, mask_fraction, random_fraction)
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate {rate} is not in (0, 1]")
     if str(jax.random.key_impl(key)) != "threefry2x32":
         # Under vmap the other generators' bits depend on the place in the batch.
         raise ValueError(f"key is {jax.random.key_impl(key)}: masks need a threefry2x32 key")
     length = input_ids.shape[1]
-    slots = capacity(length, rate) if slots is None else slots
+    slots = capacity(length, rate)
 
     draw, replacement = _random_rows(key, ordinals, length, vocabulary)
     eligible = (segment_ids != 0) & ~_is_special(input_ids, vocabulary)
@@ -127,8 +124,8 @@ def masked_token(
     kept = selected & (rank <= slots)
 
     # Given selection, draw / rate is uniform again, so that one number decides both.
-    masked = draw < rate * mask_fraction
-    random = draw < rate * (mask_fraction + random_fraction)
+    masked = draw < rate * TO_MASK
+    random = draw < rate * (TO_MASK + TO_RANDOM)
     new = jnp.where(masked, vocabulary.mask_id, jnp.where(random, replacement, input_ids))
     corrupted = jnp.where(kept, new, input_ids).astype(input_ids.dtype)
 
@@ -141,16 +138,6 @@ def masked_token(
     labels = jnp.where(used, jnp.take_along_axis(input_ids, positions, axis=1), IGNORE)
     overflow = jnp.maximum(count - slots, 0).sum().astype(jnp.int32)
     return Targets(corrupted, positions, labels.astype(jnp.int32), overflow)
-
-
-def _check_probabilities(rate: float, mask_fraction: float, random_fraction: float) -> None:
-    if not 0 < rate <= 1:
-        raise ValueError(f"rate {rate} is not in (0, 1]")
-    if min(mask_fraction, random_fraction) < 0 or mask_fraction + random_fraction > 1:
-        raise ValueError(
-            f"mask_fraction {mask_fraction} and random_fraction {random_fraction} are not shares "
-            "of one whole: each at least 0, together at most 1"
-        )
 
 
 def _is_special(input_ids: Int[Array, "B L"], vocabulary: Vocabulary) -> Bool[Array, "B L"]:

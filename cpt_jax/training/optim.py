@@ -8,7 +8,6 @@ optimizer's state.
 Parameters, gradients and moments are flat dicts from dotted path to float32 array.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -17,9 +16,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from cpt_jax.config import Phase, ScheduleKind
+from cpt_jax.config import Optimizer, Phase, ScheduleKind
 
-DecayMode = Literal["composer", "adamw"]
 FreezeMode = Literal["zero_grad", "strict"]
 
 Params = Mapping[str, Array]
@@ -34,12 +32,11 @@ DESCENTS: dict[ScheduleKind, Callable[[Array], Array]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """A learning rate over the tokens of one phase.
+def learning_rate(phase: Phase, tokens: ArrayLike) -> Float[Array, ""]:
+    """Returns the float32 rate of a step before which the phase had seen ``tokens``.
 
-    From 0 to ``peak`` in a straight line over ``warmup_tokens`` (if any), then over what remains
-    of ``total_tokens``, with p running from 0 to 1:
+    From 0 to ``peak`` in a straight line over ``warmup_tokens`` (if any), then over what remains of
+    the phase's tokens, with p running from 0 to 1:
 
       warmup_constant   peak
       one_minus_sqrt    end + (peak - end) (1 - sqrt(p))            (Warner et al.)
@@ -47,36 +44,24 @@ class Schedule:
       cosine            end + (peak - end) (1 + cos(pi p)) / 2
 
     where end = end_fraction * peak (warmup_constant has no end). It stays at the end beyond it.
+
+    Before the step, not after, as in Composer: a warmup's first step has rate 0, and the rate at
+    the end of the phase belongs to a step that is no longer taken.
+
+    Args:
+      phase: whose ``learning_rate`` and ``tokens`` are meant.
+      tokens: a Python number or a float32 array. On the device, convert before multiplying:
+        ``jnp.float32(step) * tokens_per_step`` is within one rounding, while the product of int32s
+        overflows after 683 steps of 384 x 8192 tokens.
     """
-
-    kind: ScheduleKind
-    peak: float
-    total_tokens: int
-    end_fraction: float = 0.0
-    warmup_tokens: int = 0
-
-    def __call__(self, tokens: ArrayLike) -> Float[Array, ""]:
-        """Returns the float32 rate of a step before which the phase had seen ``tokens``.
-
-        Before, not after, as in Composer: a warmup's first step has rate 0, and the rate at the
-        end of the phase belongs to a step that is no longer taken. Takes a Python number or a
-        float32 array. On the device, convert before multiplying: ``jnp.float32(step) *
-        tokens_per_step`` is within one rounding, while the product of int32s overflows after 683
-        steps of 384 x 8192 tokens.
-        """
-        tokens = jnp.asarray(tokens, jnp.float32)
-        warmup = jnp.float32(self.warmup_tokens)
-        progress = _fraction(tokens - warmup, self.total_tokens - self.warmup_tokens)
-        descent = DESCENTS[self.kind](progress)
-        # This form of the formulas above is exact at both ends.
-        rate = self.peak * (1 - descent) + self.peak * self.end_fraction * descent
-        return jnp.where(tokens < warmup, self.peak * _fraction(tokens, self.warmup_tokens), rate)
-
-
-def schedule(phase: Phase) -> Schedule:
-    """Returns the learning rate of a phase, over the tokens of that phase alone."""
     rate = phase.learning_rate
-    return Schedule(rate.kind, rate.peak, phase.tokens, rate.end_fraction, rate.warmup_tokens)
+    tokens = jnp.asarray(tokens, jnp.float32)
+    warmup = jnp.float32(rate.warmup_tokens)
+    progress = _fraction(tokens - warmup, phase.tokens - rate.warmup_tokens)
+    descent = DESCENTS[rate.kind](progress)
+    # This form of the formulas above is exact at both ends.
+    falling = rate.peak * (1 - descent) + rate.peak * rate.end_fraction * descent
+    return jnp.where(tokens < warmup, rate.peak * _fraction(tokens, rate.warmup_tokens), falling)
 
 
 def _fraction(tokens: Float[Array, ""], total: int) -> Float[Array, ""]:
@@ -90,42 +75,25 @@ def decay_mask(params: Mapping[str, Array | jax.ShapeDtypeStruct]) -> dict[str, 
     return {path: leaf.ndim >= 2 for path, leaf in params.items()}
 
 
-def make_tx(
-    *,
-    peak: float,
-    weight_decay: float,
-    decay_mode: DecayMode = "composer",
-    b1: float = 0.9,
-    b2: float = 0.98,
-    eps: float = 1e-6,
-    clip_norm: float | None = None,
-) -> optax.GradientTransformation:
+def make_tx(optimizer: Optimizer, peak: float) -> optax.GradientTransformation:
     """Returns the chain from gradients to updates, before the learning rate: clip, Adam, decay.
 
-    One exists per phase, as ``peak`` and freezing are a phase's own; all share one state.
+    One exists per phase, as ``peak`` is a phase's own; all share one state.
 
     Args:
+      optimizer: the run's. Its ``weight_decay`` is the share taken off a decayed parameter at the
+        peak rate ("composer": p <- p - lr * adam - (lr / peak) * weight_decay * p), or the
+        coefficient in torch's AdamW ("adamw": lr * weight_decay * p).
       peak: the phase's highest learning rate, which "composer" divides by.
-      weight_decay: the share taken off a decayed parameter at the peak rate ("composer": p <- p -
-        lr * adam - (lr / peak) * weight_decay * p), or its coefficient in torch's AdamW ("adamw":
-        lr * weight_decay * p).
-      decay_mode: which of the two.
-      b1: decay of the first moment.
-      b2: decay of the second moment.
-      eps: added to the root of the second moment after bias correction.
-      clip_norm: largest global norm of the gradients; None for no limit.
-
-    Raises:
-      ValueError: for a peak that is not above 0.
     """
-    if not peak > 0:
-        raise ValueError(f"peak {peak} is not above 0")
-    decay = {"composer": weight_decay / peak, "adamw": weight_decay}[decay_mode]
+    clip, decay = optimizer.clip_norm, optimizer.weight_decay
     return optax.chain(
         # identity's state is clip's: () in both, so that phases may differ in it.
-        optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm),
-        optax.scale_by_adam(b1, b2, eps, mu_dtype=jnp.float32),
-        optax.add_decayed_weights(decay, mask=decay_mask),
+        optax.identity() if clip is None else optax.clip_by_global_norm(clip),
+        optax.scale_by_adam(optimizer.b1, optimizer.b2, optimizer.eps, mu_dtype=jnp.float32),
+        optax.add_decayed_weights(
+            {"composer": decay / peak, "adamw": decay}[optimizer.decay_mode], mask=decay_mask
+        ),
     )
 
 
@@ -168,12 +136,12 @@ def apply(
     never = frozenset()
     before, after = {"zero_grad": (frozen, never), "strict": (never, frozen)}[freeze_mode]
     grads = {path: leaf.astype(jnp.float32) for path, leaf in grads.items()}
-    grads = freeze_zero_grad(grads, before)
+    grads = _zeroed(grads, before)
     grad_norm = optax.tree.norm(grads)
     directions: Any
     directions, new_state = tx.update(grads, opt_state, params)
     updates = {path: -lr * direction for path, direction in directions.items()}
-    updates = freeze_strict(updates, after)
+    updates = _zeroed(updates, after)
     update_norm = optax.tree.norm(updates)
     finite = jnp.isfinite(grad_norm) & jnp.isfinite(update_norm)
 
@@ -189,14 +157,8 @@ def apply(
     return new_params, new_state, UpdateInfo(grad_norm, choose(update_norm, 0.0), finite)
 
 
-def freeze_zero_grad(grads: Params, frozen: frozenset[str]) -> dict[str, Array]:
-    """Returns the gradients with zeros for the frozen paths; goes before the chain."""
-    return {p: jnp.zeros_like(leaf) if p in frozen else leaf for p, leaf in grads.items()}
-
-
-def freeze_strict(updates: Params, frozen: frozenset[str]) -> dict[str, Array]:
-    """Returns the updates with zeros for the frozen paths; goes after everything else."""
-    return {p: jnp.zeros_like(leaf) if p in frozen else leaf for p, leaf in updates.items()}
+def _zeroed(tree: Params, paths: frozenset[str]) -> dict[str, Array]:
+    return {p: jnp.zeros_like(leaf) if p in paths else leaf for p, leaf in tree.items()}
 
 
 def _check(params: Params, frozen: frozenset[str]) -> None:

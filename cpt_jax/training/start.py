@@ -1,7 +1,6 @@
 """What a run starts from, and what can be wrong with it before any compute is spent."""
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -138,22 +137,7 @@ def _model_spec(config: Config, tokenizer: Mapping[str, Any]) -> ModelSpec:
         ids |= {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
         rounded = -(-tokenizer["vocab_size"] // 64) * 64  # full tiles in the decoder's product
         spec = dataclasses.replace(spec, **ids, vocab_size=rounded)
-    return _override(spec, config.model.overrides)
-
-
-def _override(spec: ModelSpec, overrides: Mapping[str, Any]) -> ModelSpec:
-    """Returns the spec with other values of some fields; ValueError for a field it has not."""
-    names = [field.name for field in dataclasses.fields(spec)]
-    for name in overrides:
-        if name not in names:
-            nearest = difflib.get_close_matches(name, names, n=1, cutoff=0)
-            raise ValueError(
-                f"config.model.overrides.{name}: unknown field; did you mean {nearest[0]}?"
-            )
-    if "num_hidden_layers" in overrides:  # the usual pattern of layers, for this many
-        overrides = {"layer_types": (), **overrides}
-    lists = {k: tuple(v) if isinstance(v, list) else v for k, v in overrides.items()}
-    return dataclasses.replace(spec, **lists)
+    return spec.override(config.model.overrides, "config.model.overrides")
 
 
 def _check_vocabulary(spec: ModelSpec, tokenizer: Mapping[str, Any]) -> None:

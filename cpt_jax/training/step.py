@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from cpt_jax import sharding
 from cpt_jax.config import Phase
@@ -47,13 +47,9 @@ def batch_loss(
     hidden = model.encode(targets.input_ids, segment_ids, mask_mode, dropout_key=dropout_key)
     if targets.positions is not None:
         hidden = jnp.take_along_axis(hidden, targets.positions[..., None], axis=1)
-    untied = params.get("decoder.kernel")
-    kernel = params["model.embeddings.tok_embeddings.embedding"] if untied is None else untied.T
-    bias = params.get("decoder.bias")
     return loss.linear_cross_entropy(
         model.predict(hidden),
-        kernel,
-        bias,
+        *model.decoder_weights(),
         targets.labels,
         chunk=LOSS_CHUNK,
         shards=sharding.batch_shards(jax.sharding.get_abstract_mesh()),
@@ -128,7 +124,6 @@ def make_train_step(
       frozen: paths of the parameters that the phase freezes.
       seed: of the run; keys corruption by row ordinal and dropout by batch.
     """
-    schedule = optim.schedule(phase)
     mask_key = jax.random.key(hash_seed(seed, "corruption"))
     dropout_key = jax.random.key(hash_seed(seed, "dropout"))
 
@@ -146,7 +141,7 @@ def make_train_step(
         grads, (sums, overflow) = accumulate(gradient, state.params, batch, phase.microbatches)
         count = jnp.maximum(sums.count, 1)
         grads = jax.tree.map(lambda gradient: gradient / count, grads)
-        lr = schedule((state.step - first_step) * jnp.float32(tokens_per_step))
+        lr = optim.learning_rate(phase, (state.step - first_step) * jnp.float32(tokens_per_step))
         params, opt_state, update = optim.apply(
             tx,
             lr,
@@ -157,8 +152,8 @@ def make_train_step(
             freeze_mode=phase.freeze_mode,
         )
         metrics = {
-            "loss": sums.nll / count,
-            "accuracy": sums.correct / count,
+            "loss": sums.loss,
+            "accuracy": sums.accuracy,
             "targets": sums.count,
             "overflow": overflow,
             "lr": lr,
@@ -190,8 +185,3 @@ def make_eval_step(
         }
 
     return eval_step
-
-
-def mean_loss(sums: loss.LossSums) -> Float[Array, ""]:
-    """Returns nats per target."""
-    return sums.nll / jnp.maximum(sums.count, 1)
