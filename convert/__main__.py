@@ -69,12 +69,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     text = command.add_mutually_exclusive_group()
     text.add_argument("--text", type=Path, help="text to read (default: English and French)")
-    text.add_argument("--tokens", type=int, help="this many random tokens instead of text")
-    command.add_argument("--max-tokens", type=int, default=512, help="truncate text to this length")
+    text.add_argument("--tokens", type=_count, help="this many random tokens instead of text")
+    command.add_argument(
+        "--max-tokens", type=_count, default=512, help="truncate text to this length"
+    )
     command.add_argument(
         "--tolerance", type=float, default=1e-4, help="relative to a layer's largest value"
     )
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def from_hf(options: argparse.Namespace) -> int:
@@ -128,22 +136,36 @@ def compare(options: argparse.Namespace) -> int:
         ours, theirs = (getattr(spec, field.name) for spec in specs)
         if ours != theirs:
             print(f"{field.name}: {ours} in A, {theirs} in B")
-    if options.tokens:
-        vocabulary = min(spec.vocab_size for spec in specs)
-        ids = np.random.default_rng(0).integers(0, vocabulary, options.tokens)
-    else:
-        text = options.text.read_text("utf-8") if options.text else verify.SENTENCES
-        ids = verify.encode(text, (a, b), options.max_tokens)
+    ids = _tokens(options, (a, b), min(spec.vocab_size for spec in specs))
     states = verify.torch_states if options.reference else verify.jax_states
     differences = verify.differences(states(a, ids), verify.jax_states(b, ids))
     print(f"{len(ids)} tokens; A: {names[0]}, B: {names[1]}")
     print(verify.table(differences))
+    words = verify.tokenizer_difference(a, b)
+    if words:
+        print(f"their tokenizers differ: {words}")
     parted = next((d for d in differences if not d.relative <= options.tolerance), None)
     if parted is None:
         print(f"equal within {options.tolerance:g} of each layer's largest value")
-        return 0
+        return 1 if words else 0
     print(f"they first part at {parted.name}: {parted.relative:.1e} > {options.tolerance:g}")
     return 1
+
+
+def _tokens(options: argparse.Namespace, directories: tuple[Path, Path], words: int) -> np.ndarray:
+    """The ids that `verify` reads: at random below `words`, or of a text."""
+    if options.tokens:
+        return np.random.default_rng(0).integers(0, words, options.tokens)
+    text = options.text.read_text("utf-8") if options.text else verify.SENTENCES
+    ids = verify.encode(text, directories, options.max_tokens)
+    if not len(ids):
+        raise ValueError(f"{options.text}: no tokens in it; give a text, or --tokens N")
+    if max(ids) >= words:
+        raise ValueError(
+            f"the tokenizer gives id {max(ids)} and the models have {words} words: "
+            "it is not theirs; use --tokens N"
+        )
+    return ids
 
 
 if __name__ == "__main__":

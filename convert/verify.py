@@ -54,6 +54,16 @@ def encode(text: str, directories: Sequence[Path], max_tokens: int) -> np.ndarra
     )
 
 
+def tokenizer_difference(a: Path, b: Path) -> str | None:
+    """How the vocabularies of two directories differ; None where they do not, or one has none."""
+    files = [directory / "tokenizer.json" for directory in (a, b)]
+    if not all(file.is_file() for file in files):
+        return None
+    ours, theirs = (Tokenizer.from_file(str(file)).get_vocab() for file in files)
+    other = sorted(w for w in ours.keys() | theirs.keys() if ours.get(w) != theirs.get(w))
+    return f"{len(other)} entries, such as {', '.join(map(repr, other[:3]))}" if other else None
+
+
 def jax_states(directory: Path, ids: np.ndarray) -> list[np.ndarray]:
     """Hidden states [L, D] after the embeddings and each layer, then logits [L, V]; our model."""
     model = hub.from_pretrained(directory)
@@ -68,7 +78,9 @@ def torch_states(directory: Path, ids: np.ndarray) -> list[np.ndarray]:
     import torch
     from transformers import AutoModelForMaskedLM
 
-    model = AutoModelForMaskedLM.from_pretrained(directory, dtype=torch.float32).eval()
+    model = AutoModelForMaskedLM.from_pretrained(
+        directory, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
+    ).eval()
     with torch.no_grad():
         output = model(torch.from_numpy(ids.astype(np.int64))[None], output_hidden_states=True)
     return [state[0].numpy() for state in (*output.hidden_states, output.logits)]

@@ -244,7 +244,5 @@ def test_every_fault_of_overrides_is_listed_by_its_path():
         "a.b.vocab_size is 'many', allowed: int",
         "a.b.norm_bias is 1, allowed: bool",
     ]
-    with pytest.raises(
-        ValueError, match=r"^a\.b\.hidden_size is 100, allowed: an even"
-    ):
+    with pytest.raises(ValueError, match=r"^a\.b\.hidden_size is 100, allowed: an even"):
         SIZES["base"].override({"hidden_size": 100}, "a.b")

@@ -8,7 +8,7 @@ positions only, padding nothing. Counting dense attention over whole rows instea
 import numpy as np
 from jaxtyping import Int
 
-from cpt_jax.model.spec import SLIDING, ModelSpec
+from cpt_jax.model.spec import ModelSpec
 
 
 def training_flops(
@@ -34,11 +34,10 @@ def training_flops(
     modes = (mask_mode,) * len(spec.layer_types) if isinstance(mask_mode, str) else mask_mode
     flops = 2.0 * targets * hidden * (hidden + spec.vocab_size)
     for layer_type, mode in zip(spec.layer_types, modes, strict=True):
-        window = spec.window if layer_type == SLIDING else None
         # Wqkv and Wo, then Wi (gate and value) and Wo of the GLU
         flops += 2.0 * lengths.sum() * hidden * (3 * hidden + hidden + 2 * inner + inner)
         # scores and weighted sum of values: a dot product over all heads for each, per key seen
-        flops += 4.0 * _visible_keys(lengths, mode, window) * hidden
+        flops += 4.0 * _visible_keys(lengths, mode, spec.reach(layer_type, mode)) * hidden
     return float(3 * flops)
 
 
@@ -51,10 +50,10 @@ def document_lengths(segment_ids: Int[np.ndarray, "B L"]) -> Int[np.ndarray, " d
     return lengths[segment_ids.ravel()[first] != 0].astype(np.int64)
 
 
-def _visible_keys(lengths: np.ndarray, mode: str, window: int | None) -> int:
+def _visible_keys(lengths: np.ndarray, mode: str, reach: int | None) -> int:
     """Returns how many keys all queries of these documents see together."""
-    reach = lengths - 1 if window is None else np.minimum(window, lengths - 1)
-    one_side = lengths * reach - reach * (reach + 1) // 2
+    back = lengths - 1 if reach is None else np.minimum(reach, lengths - 1)
+    one_side = lengths * back - back * (back + 1) // 2
     both = {"causal": 1, "bidirectional": 2}[mode] * one_side
     return int((both + lengths).sum())
 

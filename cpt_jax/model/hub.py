@@ -21,6 +21,7 @@ import numpy as np
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer
 
 from cpt_jax.model.modernbert import ModernBert, init_params, merge, structure
 from cpt_jax.model.spec import ModelSpec
@@ -83,10 +84,24 @@ def load_spec(source: str | os.PathLike) -> ModelSpec:
 
     Raises: FileNotFoundError; ValueError listing what its config.json says that is not supported.
     """
-    file = resolve(source) / CONFIG
+    return read_spec(resolve(source) / CONFIG)
+
+
+def read_spec(file: Path) -> ModelSpec:
+    """The model that one config.json describes; raises like `load_spec`."""
+    return ModelSpec.from_hf(_read_json(file), os.fspath(file))
+
+
+def _read_json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file")
-    return ModelSpec.from_hf(json.loads(file.read_text("utf-8")), os.fspath(file))
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except ValueError as error:  # of JSON, or of UTF-8
+        raise ValueError(f"{file}: damaged, not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file}: holds a {type(content).__name__}, not an object of fields")
+    return content
 
 
 def load_params(
@@ -179,12 +194,10 @@ def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
         return [directory / whole]
     if not (directory / index).is_file():
         return []
-    try:
-        names = sorted(
-            set(json.loads((directory / index).read_text("utf-8"))["weight_map"].values())
-        )
-    except (ValueError, LookupError, AttributeError, TypeError) as error:
-        raise ValueError(f"{directory / index}: not an index of shards: {error!r}") from error
+    table = _read_json(directory / index).get("weight_map")
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+        raise ValueError(f"{directory / index}: has no weight_map from tensors to files")
+    names = sorted(set(table.values()))
     for name in names:
         if Path(name).name != name or not (directory / name).is_file():
             raise FileNotFoundError(f"{directory / index} names a shard that is not there: {name}")
@@ -225,7 +238,8 @@ def save(
     limit. The directory appears complete or not at all.
 
     Raises: FileExistsError where `directory` holds something; ValueError listing parameters that
-    are missing, unknown or misshapen.
+    are missing, unknown or misshapen, or for a tokenizer that is damaged or has ids beyond the
+    model's vocabulary.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, allowed: {', '.join(DTYPES)}")
@@ -240,15 +254,16 @@ def save(
         ],
     }
     _raise_faults("params", faults)
+    tokenizer = {} if tokenizer_dir is None else _tokenizer_files(Path(tokenizer_dir), spec)
     with _whole_directory(Path(directory)) as partial:
         tensors = {
             hf_name(path): _oriented(path, np.asarray(params[path]).astype(DTYPES[dtype]))
             for path in shapes
         }
         save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
-        _write_json(partial / CONFIG, spec.to_hf(dtype))
-        if tokenizer_dir is not None:
-            _save_tokenizer(Path(tokenizer_dir), partial, spec)
+        (partial / CONFIG).write_bytes(_json_bytes(spec.to_hf(dtype)))
+        for name, content in tokenizer.items():
+            (partial / name).write_bytes(content)
 
 
 @contextmanager
@@ -267,28 +282,40 @@ def _whole_directory(directory: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _save_tokenizer(source: Path, target: Path, spec: ModelSpec):
-    if not (source / "tokenizer.json").is_file():
-        raise FileNotFoundError(f"{source / 'tokenizer.json'}: no such file")
-    files = {
-        name: json.loads((source / name).read_text("utf-8"))
-        for name in TOKENIZER
-        if (source / name).is_file()
-    }
+def _tokenizer_files(source: Path, spec: ModelSpec) -> dict[str, bytes]:
+    """Each file of a tokenizer, fit for the model; byte by byte the same where it already is."""
+    names = [name for name in TOKENIZER if (source / name).is_file() or name == TOKENIZER[0]]
+    files = {name: _read_json(source / name) for name in names}
+    last = last_token_id(source / "tokenizer.json")
+    if last >= spec.vocab_size:
+        raise ValueError(
+            f"{source / 'tokenizer.json'}: has ids up to {last} and the model only "
+            f"{spec.vocab_size} words (vocab_size): they do not belong together"
+        )
     if "tokenizer_config.json" not in files:
         files["tokenizer_config.json"] = _tokenizer_config(files["tokenizer.json"], spec)
     config = files["tokenizer_config.json"]
+    config.pop("auto_map", None)  # names Python files, which are not exported
     config["model_max_length"] = spec.max_position_embeddings
     config.setdefault("model_input_names", ["input_ids", "attention_mask"])
     if config.get("tokenizer_class") in (None, "TokenizersBackend"):  # v4 does not know this name
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
     mask = config.get("mask_token")
     mask = mask["content"] if isinstance(mask, dict) else mask
-    for name, content in files.items():
-        if _strip_left(content, mask) or name == "tokenizer_config.json":
-            _write_json(target / name, content)
-        else:
-            shutil.copyfile(source / name, target / name)
+    return {
+        name: _json_bytes(content)
+        if _strip_left(content, mask) or name == "tokenizer_config.json"
+        else (source / name).read_bytes()
+        for name, content in files.items()
+    }
+
+
+def last_token_id(file: Path) -> int:
+    """The largest id of a tokenizer.json. Raises: ValueError for a file that is not one."""
+    try:
+        return max(Tokenizer.from_file(str(file)).get_vocab().values())
+    except Exception as error:  # what tokenizers raises, and for a vocabulary of nothing
+        raise ValueError(f"{file}: not a tokenizer: {error}") from error
 
 
 def _tokenizer_config(tokenizer: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
@@ -317,8 +344,8 @@ def _strip_left(content: Any, mask: str | None) -> bool:
     return changed
 
 
-def _write_json(file: Path, content: Any):
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+def _json_bytes(content: Any) -> bytes:
+    return f"{json.dumps(content, indent=2, ensure_ascii=False)}\n".encode()
 
 
 def from_pretrained(

@@ -85,7 +85,8 @@ class Attention(nnx.Module):
 
     def __call__(self, x: Hidden, context: Context, causal: bool, dropout_key: Key) -> Hidden:
         """What the block adds to the residual stream."""
-        qkv = self.Wqkv(x).reshape(*x.shape[:2], 3, -1, self.head_size)
+        heads = x.shape[-1] // self.head_size
+        qkv = self.Wqkv(x).reshape(*x.shape[:2], 3, heads, self.head_size)
         q, k, v = (qkv[:, :, i] for i in range(3))
         q, k = (rotate(y, context.cos, context.sin) for y in (q, k))
         out = attention(q, k, v, context.k_start, context.k_end, window=self.window, causal=causal)
@@ -228,8 +229,8 @@ class ModernBert(nnx.Module):
           dropout_key: the key of every dropout in this call; None switches dropout off.
 
         Raises:
-          ValueError: for an unknown mask mode, a tuple that is not one mode a layer, or a dropout
-            key where the spec asks for dropout of attention probabilities.
+          ValueError: for rows of no tokens, an unknown mask mode, a tuple that is not one mode a
+            layer, or a dropout key where the spec asks for dropout of attention probabilities.
         """
         return self._hidden_states(input_ids, segment_ids, mask_mode, dropout_key)[-1]
 
@@ -245,6 +246,8 @@ class ModernBert(nnx.Module):
 
     def _hidden_states(self, input_ids, segment_ids, mask_mode, dropout_key) -> tuple[Hidden, ...]:
         input_ids = jnp.asarray(input_ids)
+        if input_ids.shape[1] == 0:
+            raise ValueError(f"input_ids: {list(input_ids.shape)} holds no token")
         if segment_ids is None:
             segment_ids = jnp.ones(input_ids.shape, jnp.int32)
         modes = self._modes(mask_mode)

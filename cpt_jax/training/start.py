@@ -132,7 +132,7 @@ def _model_spec(config: Config, tokenizer: Mapping[str, Any]) -> ModelSpec:
         if size not in SIZES and not Path(size).is_file():
             known = ", ".join(SIZES)
             raise ValueError(f"config.model.size: {size!r} is neither {known} nor a config.json")
-        spec = SIZES.get(size) or ModelSpec.from_hf(json.loads(Path(size).read_text()), size)
+        spec = SIZES.get(size) or hub.read_spec(Path(size))
         ids = {f"{name}_token_id": tokenizer[f"{name}_id"] for name in ("pad", "cls", "sep")}
         ids |= {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
         rounded = -(-tokenizer["vocab_size"] // 64) * 64  # full tiles in the decoder's product

@@ -34,7 +34,7 @@ def block_bounds(
     L must be a multiple of `block`.
     """
     empty = k_start >= k_end
-    blocks = (*k_start.shape[:-1], -1, block)
+    blocks = (*k_start.shape[:-1], k_start.shape[-1] // block, block)
     largest = jnp.iinfo(jnp.int32).max
     start = jnp.where(empty, largest, k_start).reshape(blocks).min(axis=-1)
     end = jnp.where(empty, 0, k_end).reshape(blocks).max(axis=-1)
@@ -233,7 +233,8 @@ def _banded_backward(band: _Band, residuals, d_out):
 
 def _into_blocks(x: Array, band: _Band) -> Array:
     """[B, H, L, ...] to [B, H, n, block, ...]."""
-    return x.reshape(*x.shape[:2], -1, band[2], *x.shape[3:])
+    block = band[2]
+    return x.reshape(*x.shape[:2], x.shape[2] // block, block, *x.shape[3:])
 
 
 def _strips(x: Float[Array, "B H L K"], band: _Band) -> Float[Array, "B H n S K"]:
