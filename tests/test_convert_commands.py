@@ -203,7 +203,7 @@ def run(tmp_path_factory, model):
     config = config_lib.parse(tiny_run.raw_config(root, clm_steps=2, decay_steps=1))
     tiny_run.tokenizer(root / "a")  # in place of the corpus, which has a tokenizer.json too
     (root / "a" / "tokenizer_config.json").unlink()
-    spec = ModelSpec.from_hf(tiny_hub.v4(model))
+    spec = ModelSpec.from_hf(tiny_hub.v4(model) | {"vocab_size": 128})
     description = {"config": config_lib.to_dict(config), "model": spec.to_hf()}
     checkpoint.open_run(root / "run", description)
     checkpoints = checkpoint.Checkpoints(root / "run", keep=2)

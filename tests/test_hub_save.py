@@ -237,8 +237,10 @@ def test_exported_mask_token_swallows_the_space_before_it(tmp_path, source):
     assert after("the [MASK]")["input_ids"] == [1, 6, 4, 2]
 
 
-def test_exported_tokenizer_gives_the_published_ids(tmp_path, source, shared):
+def test_exported_tokenizer_gives_the_published_ids(tmp_path, shared):
     made = shared / "data" / "tokenizers" / "modernbert-base"
+    wide = tiny_hub.reference(num_hidden_layers=1, vocab_size=50368)
+    source = tiny_hub.write(tmp_path / "source", tiny_hub.v5(wide), tiny_hub.tensors(wide))
     out = convert(source, tmp_path / "out", tokenizer_dir=made)
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     cases = json.loads((made / "reference_ids.json").read_text())["cases"]
