@@ -22,6 +22,7 @@ from convert import pickles, verify
 from cpt_jax import checkpoint
 from cpt_jax.model import hub
 from cpt_jax.model.spec import ModelSpec
+from cpt_jax.training.card import model_card
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -113,13 +114,15 @@ def to_hf(options: argparse.Namespace) -> int:
         raise FileNotFoundError(f"--tokenizer {options.tokenizer}: no tokenizer.json there")
     tokenizer = options.tokenizer or Path(description["config"]["data"]["sources"][0]["path"])
     print(f"{run}: checkpoint of step {step}")
-    _save(options, spec, checkpoint.load_params(reference), tokenizer)
+    _save(options, spec, checkpoint.load_params(reference), tokenizer, model_card(run, step))
     return 0
 
 
-def _save(options: argparse.Namespace, spec: ModelSpec, params, tokenizer: Path):
+def _save(
+    options: argparse.Namespace, spec: ModelSpec, params, tokenizer: Path, card: str | None = None
+):
     found = (tokenizer / "tokenizer.json").is_file()
-    hub.save(options.out, spec, params, options.dtype, tokenizer if found else None)
+    hub.save(options.out, spec, params, options.dtype, tokenizer if found else None, card)
     print(f"{options.out}: {spec.num_params:,} parameters in {options.dtype}")
     if not found:
         print(f"no tokenizer written: {tokenizer} has no tokenizer.json")

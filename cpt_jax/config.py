@@ -142,6 +142,7 @@ class Export:
     """The Hugging Face directory written at the end of the run."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
+    license: str | None = None  # for the model card, by the Hub's names: "apache-2.0", "other"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,6 +79,11 @@ def resolve(source: str | os.PathLike, patterns: tuple[str, ...] = PATTERNS) -> 
         ) from error
 
 
+def is_hub_id(source: str) -> bool:
+    """Whether `source` would be fetched from the Hub: written like an id, and no path here."""
+    return _HUB_ID.fullmatch(source) is not None and not Path(source.partition("@")[0]).exists()
+
+
 def load_spec(source: str | os.PathLike) -> ModelSpec:
     """The size and shape of the model at `source` (see `resolve`).
 
@@ -230,12 +235,13 @@ def save(
     params: Mapping[str, Any],
     dtype: str = "float32",
     tokenizer_dir: str | os.PathLike | None = None,
+    card: str | None = None,
 ):
     """Write a Hugging Face directory that `AutoModelForMaskedLM` of transformers 4 and 5 loads.
 
     config.json, model.safetensors (`dtype`: float32, bfloat16 or float16, rounded to nearest even;
-    a tied decoder not repeated) and, from `tokenizer_dir`, the tokenizer with the model's length
-    limit. The directory appears complete or not at all.
+    a tied decoder not repeated), from `tokenizer_dir` the tokenizer with the model's length limit,
+    and `card` as README.md. The directory appears complete or not at all.
 
     Raises: FileExistsError where `directory` holds something; ValueError listing parameters that
     are missing, unknown or misshapen, or for a tokenizer that is damaged or has ids beyond the
@@ -264,6 +270,8 @@ def save(
         (partial / CONFIG).write_bytes(_json_bytes(spec.to_hf(dtype)))
         for name, content in tokenizer.items():
             (partial / name).write_bytes(content)
+        if card is not None:
+            (partial / "README.md").write_text(card, "utf-8")
 
 
 @contextmanager

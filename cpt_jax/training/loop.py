@@ -17,6 +17,7 @@ from cpt_jax.data.sources import Source
 from cpt_jax.model import flops, hub, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import optim
+from cpt_jax.training.card import model_card
 from cpt_jax.training.plan import PhasePlan, plan_run
 from cpt_jax.training.start import Start, initial_params, prepare_start
 from cpt_jax.training.step import State, make_eval_step, make_train_step, mask_modes
@@ -175,6 +176,7 @@ class Run:
                 self.state.params,
                 dtype=self.config.export.dtype,
                 tokenizer_dir=Path(self.config.data.sources[0].path),
+                card=model_card(self.workdir, self.step),
             )
         return directory
 
