@@ -105,7 +105,7 @@ class Reader(html.parser.HTMLParser):
 
 
 def test_results_table(tmp_path):
-    rows = Reader(rendered(write_run(tmp_path / "a"))).rows
+    rows = Reader(rendered(write_run(tmp_path / "detour"))).rows
     table = [row for row in rows if len(row) == 7]
     assert table == [
         ["run", "phase", "tokens", "held-out MLM loss", "held-out CLM loss", "tokens/s", "time"],
@@ -164,7 +164,7 @@ def test_phases_are_named_above_the_curves(tmp_path):
         *("clm", "decay"),
         *("mlm", "decay"),
     ]
-    assert {"detour", "x"} <= set(texts)  # the curves' names at their ends
+    assert {"a", "b"} <= set(texts)  # the curves' names at their ends
 
 
 def test_page_stands_alone_and_is_well_formed(tmp_path):
@@ -180,7 +180,9 @@ def test_page_stands_alone_and_is_well_formed(tmp_path):
 
 def test_what_comes_from_a_run_is_escaped(tmp_path):
     nasty = '<script>"&$x_1$'
-    path = write_run(tmp_path / "a", name=nasty)
+    path = write_run(tmp_path / nasty, name=nasty)
+    start = {"time": nasty, "step": 0, "argv": ["main", nasty], "code": {"commit": nasty}}
+    (path / "starts.jsonl").write_text(json.dumps(start | {"init": {"source": nasty}}) + "\n")
     sample = {
         "text": "<i>[MASK]</i>",
         "expected": "<u>",
@@ -188,7 +190,7 @@ def test_what_comes_from_a_run_is_escaped(tmp_path):
         "before": [{"token": "</p>", "probability": 0.25}],
     }
     (path / "samples.json").write_text(json.dumps([sample]))
-    other = write_run(tmp_path / "b", name=nasty + "2")
+    other = write_run(tmp_path / f"{nasty}2", name=nasty + "2")
     text = rendered(path, other)
     reader = Reader(text)
     assert not reader.tags & {"script", "i", "u"}
@@ -204,8 +206,35 @@ def test_differences_between_runs_are_listed(tmp_path):
 
 
 def test_two_runs_of_one_name_are_told_apart(tmp_path):
-    runs = read_runs([write_run(tmp_path / "a"), write_run(tmp_path / "b")])
-    assert [run.label for run in runs] == [f"detour ({tmp_path / x})" for x in "ab"]
+    paths = [write_run(tmp_path / x / "detour") for x in "ab"]
+    assert [run.label for run in read_runs(paths)] == [str(path) for path in paths]
+
+
+def test_numbers_lead_to_where_they_come_from(tmp_path):
+    """Rows of the table and captions link to a section with commands, commit, weights and data."""
+    path = write_run(tmp_path / "detour")
+    starts = [
+        {
+            "time": f"2026-11-30T0{i}:00:00+00:00",
+            "step": step,
+            "argv": ["main.py", "--config=a b.py"],
+            "code": {"commit": str(i) * 40, "changed": bool(i)},
+            "versions": {},
+        }
+        for i, step in enumerate((0, 6))
+    ]
+    starts[0]["init"] = {"source": "model", "sha256": {"model.safetensors": "f" * 64}}
+    (path / "starts.jsonl").write_text("".join(json.dumps(x) + "\n" for x in starts))
+    text = rendered(path, write_run(tmp_path / "twin"))
+    reader = Reader(text)
+    assert {"run-0", "run-1"} <= set(reader.ids)
+    assert text.count('<a href="#run-0">detour</a>') == 1 + 4  # its row; two sources, two losses
+    command = "main.py '--config=a b.py'"
+    assert ["start", "2026-11-30T00:00:00+00:00", "0", command, "0" * 12] in reader.rows
+    assert ["resumed", "2026-11-30T01:00:00+00:00", "6", command, "1" * 12 + " (with changes)"] in (
+        reader.rows
+    )
+    assert "f" * 64 in text
 
 
 def test_a_loss_that_is_not_finite(tmp_path):

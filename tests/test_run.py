@@ -13,6 +13,8 @@ import pytest
 import tiny_run
 
 from cpt_jax import config as config_lib
+from cpt_jax import provenance
+from cpt_jax import twin as twin_check
 from cpt_jax.checkpoint import Origin
 from cpt_jax.data.sources import open_source
 from cpt_jax.training import loop, plan
@@ -124,6 +126,11 @@ def test_twins_see_the_same_rows_in_the_same_order(raw, detour, twin):
     rows = [[line["rows"] for line in tiny_run.metrics(run, "train")] for run in (detour, twin)]
     assert rows[0] == rows[1]
     assert len(set(rows[0])) == 10
+    verdict = twin_check.compare(detour, twin)
+    assert (verdict.faults, verdict.compared) == ((), 10)
+    assert [line.split(":")[0] for line in verdict.declared] == [
+        f"config.phases.0.{field}" for field in ("mask_rate", "name", "objective")
+    ]
     for ours, theirs in zip(batches(plans(raw)), batches(plans(tiny_run.twin(raw))), strict=True):
         assert all(np.array_equal(ours[key], theirs[key]) for key in ours)
 
@@ -198,6 +205,8 @@ def test_a_fork_with_its_optimizer_state_is_the_run_itself(raw, detour, tmp_path
     ours, own = tiny_run.state(run, 4), tiny_run.state(detour, 10)
     for name in own:
         np.testing.assert_array_equal(ours[name], own[name])
+    (start,) = provenance.read_starts(run)
+    assert (start["init"]["run"], start["init"]["step"]) == (str(detour), 6)
     tokens = [line["tokens"] for line in tiny_run.metrics(run, "train")]
     assert tokens == [line["tokens"] for line in tiny_run.metrics(detour, "train")[6:]]
 
@@ -330,6 +339,9 @@ def test_what_a_run_records(detour):
     written = json.loads((detour / "config.json").read_text())
     assert set(written) == {"config", "data", "model", "origin", "versions", "started"}
     assert written["versions"]["jax"] == jax.__version__
+    (start,) = provenance.read_starts(detour)
+    assert (start["step"], start["init"]) == (0, {"source": "scratch"})
+    assert start["argv"]
     steps = [line["step"] for line in tiny_run.metrics(detour, "train")]
     assert steps == list(range(1, 11))
     assert {line["phase"] for line in tiny_run.metrics(detour, "train")} == {"clm", "decay"}

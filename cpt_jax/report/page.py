@@ -6,6 +6,7 @@ scripts and outside resources by its content security policy.
 
 import importlib.resources
 import json
+import shlex
 import statistics
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -48,7 +49,7 @@ def _results(runs: Sequence[Run]) -> str:
     for index, run in enumerate(runs):
         name = f'<span class="key" style="background: var({_variable(index)})"></span>'
         rows.append(
-            [name + escape(run.label), "before training", "0", *_losses(run.start, {}), "", ""]
+            [f"{name}{_link(index, run)}", "before training", "0", *_losses(run.start, {}), "", ""]
         )
         rows += [["", *_phase_cells(run, phase)] for phase in run.phases]
     head = ["run", "phase", "tokens", "held-out MLM loss", "held-out CLM loss", "tokens/s", "time"]
@@ -104,7 +105,7 @@ def _heldout(runs: Sequence[Run]) -> str:
         for objective in OBJECTIVES:
             curves = figures.heldout_curves(runs, source, objective)
             title = f"{source}: {NAMES[objective]}"
-            ends = ", ".join(f"{runs[c.run].label} {c.values[-1]:.4f}" for c in curves)
+            ends = ", ".join(f"{_link(c.run, runs[c.run])} {c.values[-1]:.4f}" for c in curves)
             cards.append(
                 _figure(
                     title, figures.draw(runs, curves, title=title, markers=True), f"Last: {ends}."
@@ -165,13 +166,39 @@ def _provenance(runs: Sequence[Run]) -> str:
         lines = differences(runs[0].config, other.config)
         title = f"From {runs[0].label} to {other.label}: {len(lines)} fields of the config differ"
         parts.append(_details(title, "\n".join(lines)))
-    for run in runs:
-        parts.append(_details(f"{run.label}: config", json.dumps(run.config, indent=2)))
+    parts += [_origins(index, run) for index, run in enumerate(runs)]
     names = sorted({name for run in runs for name in run.versions})
     rows = [[escape(n), *(escape(run.versions.get(n, "–")) for run in runs)] for n in names]
     versions = _table(["package", *(escape(run.label) for run in runs)], rows, text_columns=1)
-    note = "What the runs were told to do, and the versions they ran with."
+    note = (
+        "What the runs were told to do, what they read and began with, the code and the versions "
+        "they ran with."
+    )
     return _section("Provenance", note, "".join(parts) + versions)
+
+
+def _origins(index: int, run: Run) -> str:
+    """Returns where the numbers of a run come from, under the id that its name links to."""
+    parts = [f'<div id="run-{index}"><h3>{escape(run.label)}</h3>']
+    rows = []
+    for number, start in enumerate(run.starts):
+        code = start["code"].get("commit", "no checkout")[:12]
+        changed = " (with changes)" if start["code"].get("changed") else ""
+        command = f"<code>{escape(shlex.join(start['argv']))}</code>"
+        rows.append(["start" if not number else "resumed", escape(start["time"])])
+        rows[-1] += [figures.count(start["step"]), command, escape(code + changed)]
+    if rows:
+        parts.append(_table(["", "time", "step", "command", "commit"], rows, text_columns=5))
+    inits = [start["init"] for start in run.starts if "init" in start]
+    began = {"init": inits[0] if inits else run.config.get("init"), "data": run.data}
+    parts.append(_details("began with, and read (sha256)", json.dumps(began, indent=2)))
+    parts.append(_details("config", json.dumps(run.config, indent=2)))
+    return "".join(parts) + "</div>\n"
+
+
+def _link(index: int, run: Run) -> str:
+    """Returns the name of a run as a link to where its numbers come from."""
+    return f'<a href="#run-{index}">{escape(run.label)}</a>'
 
 
 def _variable(index: int) -> str:
@@ -187,9 +214,7 @@ def _grid(cards: Iterable[str]) -> str:
 
 
 def _figure(title: str, svg: str, caption: str) -> str:
-    return (
-        f"<figure><h3>{escape(title)}</h3>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
-    )
+    return f"<figure><h3>{escape(title)}</h3>{svg}<figcaption>{caption}</figcaption></figure>"
 
 
 def _details(summary: str, text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cpt_jax import provenance
 from cpt_jax.telemetry import METRICS, read_metrics
 
 OBJECTIVES = ("mlm", "clm")
@@ -32,9 +33,11 @@ class Run:
     """One run directory, read.
 
     Attributes:
-      label: what the page calls it: its config's name, and its directory where two share a name.
+      label: what the page calls it: its directory's name, and its path where two share a name.
       config: the run's config, as plain JSON.
+      data: the sha256 of each source's manifest.
       versions: of the packages it ran with.
+      starts: how it was started, and started again (``provenance``).
       train: the "train" lines of ``metrics.jsonl``; `evals` its "eval" lines.
       phases: those that began, in order.
       start: held-out losses before the first step.
@@ -43,7 +46,9 @@ class Run:
 
     label: str
     config: dict[str, Any]
+    data: dict[str, str]
     versions: dict[str, str]
+    starts: list[dict[str, Any]]
     train: list[dict[str, Any]]
     evals: list[dict[str, Any]]
     phases: list[PhaseSummary]
@@ -63,9 +68,9 @@ def read_runs(directories: Sequence[Path]) -> list[Run]:
       FileNotFoundError: a directory has no ``config.json`` or ``metrics.jsonl``.
       ValueError: a file is not what it should be; names the file.
     """
-    names = [_read_json(path / "config.json")["config"]["name"] for path in directories]
+    names = [path.resolve().name for path in directories]
     labels = [
-        name if names.count(name) == 1 else f"{name} ({path})"
+        name if names.count(name) == 1 else str(path)
         for name, path in zip(names, directories, strict=True)
     ]
     return [_read_run(path, label) for path, label in zip(directories, labels, strict=True)]
@@ -82,7 +87,9 @@ def _read_run(path: Path, label: str) -> Run:
     return Run(
         label=label,
         config=about["config"],
+        data=about.get("data", {}),
         versions=about["versions"],
+        starts=provenance.read_starts(path),
         train=train,
         evals=evals,
         phases=[

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from cpt_jax import checkpoint, sharding, telemetry, trees
+from cpt_jax import checkpoint, provenance, sharding, telemetry, trees
 from cpt_jax.config import Config, Phase
 from cpt_jax.data.sources import Source
 from cpt_jax.model import flops, hub, modernbert
@@ -52,7 +52,9 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
     params = None
     if checkpoint.latest_step(workdir) is None:
         params = initial_params(config, start.spec)  # before the directory is made: it may fail
+    init = {} if params is None else provenance.describe_init(config.init.source)
     checkpoint.open_run(workdir, start.description)
+    provenance.record_start(workdir, init, step=checkpoint.latest_step(workdir) or 0)
     with jax.set_mesh(mesh):
         return Run(config, workdir, mesh, start, plans, params)
 

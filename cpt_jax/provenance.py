@@ -1,0 +1,104 @@
+"""Where a run comes from: what was typed, which code ran, which weights it began with.
+
+Every start of a run appends a line to ``WORKDIR/starts.jsonl``; ``config.json`` says what the run
+is, these lines how it came about. Nothing of the environment is recorded, and no host name.
+"""
+
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cpt_jax import checkpoint
+from cpt_jax.model import hub
+
+STARTS = "starts.jsonl"
+WEIGHTS = "*.safetensors"
+
+
+def record_start(
+    workdir: Path, init: dict[str, Any], *, step: int, argv: Sequence[str] = ()
+) -> None:
+    """Appends what is to be known of a start of the run in ``workdir``.
+
+    Args:
+      workdir: the run directory.
+      init: ``describe_init`` of a run that begins; empty for one that goes on.
+      step: where it starts from.
+      argv: the command, default this process's.
+    """
+    line = {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "step": step,
+        "argv": list(argv or sys.argv),
+        "code": describe_code(),
+        "versions": {p: importlib.metadata.version(p) for p in checkpoint.PACKAGES},
+        **({"init": init} if init else {}),
+    }
+    with (workdir / STARTS).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read_starts(workdir: Path) -> list[dict[str, Any]]:
+    """Returns the starts of a run in order; none for a run older than this record.
+
+    A last line that a crash tore is left out.
+
+    Raises:
+      ValueError: another line is not JSON.
+    """
+    path = workdir / STARTS
+    if not path.is_file():
+        return []
+    *whole, _torn = path.read_text().split("\n")
+    try:
+        return [json.loads(line) for line in whole]
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+
+
+def describe_code() -> dict[str, Any]:
+    """Returns the commit of the checkout that runs, and whether files of it were changed since.
+
+    Empty for an installed package, whose version says what it is.
+    """
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return {}
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return {"commit": git("rev-parse", "HEAD"), "changed": bool(changed)}
+    except (OSError, subprocess.CalledProcessError):  # no git here, or not ours to read
+        return {}
+
+
+def describe_init(source: str) -> dict[str, Any]:
+    """Returns what identifies the weights that ``config.init.source`` names, as JSON types.
+
+    For a model the sha256 of its weight files, and the commit of one from the Hub; for a
+    checkpoint its run, its step, and the sha256 of the run's ``config.json``.
+    """
+    if source == "scratch":
+        return {"source": source}
+    if checkpoint.names_checkpoint(source):
+        run, step = checkpoint.find_checkpoint(source)
+        return {"run": str(run), "step": step, "config_sha256": _sha256(run / "config.json")}
+    directory = hub.resolve(source)
+    files = {file.name: _sha256(file) for file in sorted(directory.glob(WEIGHTS))}
+    commit = {"commit": directory.name} if directory.parent.name == "snapshots" else {}
+    return {"source": source, **commit, "sha256": files}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
