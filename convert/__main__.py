@@ -12,13 +12,14 @@ A model on disk is a Hugging Face directory with safetensors, whatever it came f
 
 import argparse
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from convert import pickles, verify
+from convert import loss, pickles, verify
 from cpt_jax import checkpoint
 from cpt_jax.model import hub
 from cpt_jax.model.spec import ModelSpec
@@ -77,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--tolerance", type=float, default=1e-4, help="relative to a layer's largest value"
     )
+
+    command = commands.add_parser("loss", help="transformers' loss on rows that a check corrupted")
+    command.set_defaults(command=loss_of)
+    command.add_argument("model", type=Path, help="a Hugging Face directory")
+    command.add_argument("rows", type=Path, help="what `cpt_jax.preflight` wrote: an .npz")
     return parser
 
 
@@ -169,6 +175,12 @@ def _tokens(options: argparse.Namespace, directories: tuple[Path, Path], words: 
             "it is not theirs; use --tokens N"
         )
     return ids
+
+
+def loss_of(options: argparse.Namespace) -> int:
+    """`loss`: one JSON object on the last line."""
+    print(json.dumps({"loss": loss.torch_loss(options.model, options.rows)}))
+    return 0
 
 
 if __name__ == "__main__":
