@@ -128,7 +128,8 @@ def _nearest(name: str, group: Any) -> str:
     if isinstance(group, Mapping | ConfigDict):
         field = name.split("[")[0]
         if field in group:
-            return f"{field} has {len(group[field])} entries, from {field}[0] on"
+            entries: Any = group[field]
+            return f"{field} has {len(entries)} entries, from {field}[0] on"
         return f"did you mean {difflib.get_close_matches(field, list(group), n=1, cutoff=0)[0]}?"
     return "an entry of a list is written NAME[0], NAME[1], ..."
 

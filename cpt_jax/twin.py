@@ -79,7 +79,7 @@ def compare(a: Path, b: Path, allow: Sequence[str] = ()) -> Verdict:
     """
     runs = _read(a), _read(b)
     descriptions = [run.description for run in runs]
-    found = config.differences(*descriptions)
+    found = config.differences(descriptions[0], descriptions[1])
     patterns = (*TWINS_DIFFER, *allow)
     for pattern in allow:
         if not any(trees.matches(pattern, path) for d in descriptions for path in _leaves(d)):

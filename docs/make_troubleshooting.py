@@ -57,7 +57,11 @@ def prepare(*flags: str) -> str:
 def text(content: str | bytes, name: str = "bad.jsonl") -> Make:
     """Returns what writes a file."""
     data = content.encode() if isinstance(content, str) else content
-    return lambda root: (root / name).write_bytes(data) and None
+
+    def spoil(root: Path) -> None:
+        (root / name).write_bytes(data)
+
+    return spoil
 
 
 def model(change: Callable[[dict], None]) -> Make:
@@ -175,8 +179,13 @@ FIELDS = [
 ]
 
 DATA = [
-    Case("no such text", prepare("--input", "nope.jsonl"), "quote patterns: '*.jsonl'", text("{}")),
-    Case("an unknown format", prepare("--input", "bad.doc"), "as listed", text("x", "bad.doc")),
+    Case("no such text", prepare(), "quote patterns: '*.jsonl'"),
+    Case(
+        "an unknown format",
+        "cpt_jax.data.prepare --input bad.doc --tokenizer model --out new",
+        "as listed",
+        text("x", "bad.doc"),
+    ),
     Case(
         "an unknown tokenizer",
         prepare("--tokenizer", "nope"),
@@ -267,7 +276,11 @@ MODELS = [
     ),
     Case("twins of which one is no run", "cpt_jax.twin notes notes", "two run directories"),
     Case("a report on what is no run", "cpt_jax.report notes --out page.html", "run directories"),
-    Case("a model to verify that is not there", "convert verify nope", "a directory or Hub id"),
+    Case(
+        "a model to verify that is not there",
+        "convert verify nope --reference torch",
+        "a directory or Hub id",
+    ),
     Case("a target that is there", "convert from-hf model notes", "a new directory"),
 ]
 GROUPS = {"The command line and the config": FIELDS, "Data": DATA, "Models and runs": MODELS}
@@ -310,7 +323,7 @@ def make_folder(root: Path) -> None:
     words = "cpt_jax.data.synthetic --out notes --count 60 --language en --max-words 80 "
     words += "--tokenizer-vocab 500 --tokenizer-out tokenizer"
     assert run(root, words.split()).returncode == 0
-    info = read_tokenizer(root / "tokenizer")[1]
+    info = read_tokenizer(root / "tokenizer" / "tokenizer.json")[1]
     ids = {f"{name}_token_id": info[f"{name}_id"] for name in ("pad", "cls", "sep")}
     ids |= {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}

@@ -23,7 +23,7 @@ class Line:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.level:5}{self.check:12}{self.text}"
+        return f"{self.level:5}{self.check:14}{self.text}"
 
 
 def worst(lines: Iterable[Line]) -> Level:

@@ -212,7 +212,7 @@ def _alternatives(spec: ModelSpec, params: Any, rows: Rows, nll: np.ndarray) -> 
     for name, other in _variants(spec).items():
         change = _nll(other, params, rows) - nll
         error = change.std() / math.sqrt(len(change)) or 1e-12
-        text.append(f"{name} {change.mean():+.3f}")
+        text.append(f"{name} {change.mean():+.3f} ± {error:.3f}")
         if change.mean() < -SURE * error and (best is None or change.mean() < best[0]):
             best = change.mean(), name
     said = f"loss with other values: {', '.join(text)}"

@@ -110,7 +110,7 @@ def _template(run: Config, start: Start) -> list[Line]:
         framed = [ids[0], *alone, ids[1]] if None not in ids else framed
     if [*before, *alone, *after] == framed:
         return [Line("ok", "template", f"{template!r}, as the tokenizer puts it")]
-    words = " ".join(tokenizer.id_to_token(i) for i in framed)
+    words = " ".join(str(tokenizer.id_to_token(i)) for i in framed)
     text = (
         f"documents were prepared as {template!r}, and {file} puts the text 'a' as {words!r}: the "
         "model would be trained on another form than it is used in. Prepare them again "
