@@ -116,9 +116,8 @@ def _nll(spec: ModelSpec, params: Mapping[str, Any], rows: Rows) -> np.ndarray:
         hidden = model.encode(targets.input_ids, segments, "bidirectional")
         assert targets.positions is not None
         chosen = jnp.take_along_axis(hidden, targets.positions[..., None], axis=1)
-        untied = params.get("decoder.kernel")
-        kernel = params["model.embeddings.tok_embeddings.embedding"].T if untied is None else untied
-        logits = model.predict(chosen) @ kernel + params.get("decoder.bias", 0.0)
+        kernel, bias = model.decoder_weights()
+        logits = model.predict(chosen) @ kernel.T + (0.0 if bias is None else bias)
         labels = jnp.maximum(targets.labels, 0)
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
 

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from tokenizers import Tokenizer
 
-from cpt_jax import checkpoint, config, telemetry
+from cpt_jax import checkpoint, config
 from cpt_jax.config import Config
 from cpt_jax.data.sources import Source
 from cpt_jax.data.tokenizer import template_ids
-from cpt_jax.model import hub
+from cpt_jax.model import flops, hub
 from cpt_jax.preflight.lines import Level, Line
 from cpt_jax.training.plan import PhasePlan
 from cpt_jax.training.start import Start
@@ -195,7 +195,7 @@ def _hours(start: Start, plans: Sequence[PhasePlan]) -> Line:
     """FLOPs of the run by the true lengths of some of its rows, over what the devices reach."""
     total = sum(_flops(start, plan) for plan in plans)
     kind, count = jax.devices()[0].device_kind, jax.device_count()
-    peak = telemetry.peak_flops(kind)
+    peak = flops.peak_flops(kind)
     text = f"{total:.2e} FLOPs"
     if peak is None:
         return Line("ok", "hours", f"{text}; the peak of a {kind} is not known")
@@ -208,5 +208,5 @@ def _flops(start: Start, plan: PhasePlan) -> float:
     """Returns the FLOPs of a phase, those of its first rows taken for all."""
     rows = np.stack([plan.mixture[i]["segment_ids"] for i in range(SAMPLED_ROWS)])
     targets = int((rows > 0).sum() * (plan.phase.mask_rate or 1.0))
-    cost = telemetry.training_flops(start.spec, rows, mask_modes(plan.phase), targets)
+    cost = flops.training_flops(start.spec, rows, mask_modes(plan.phase), targets)
     return cost / SAMPLED_ROWS * (plan.stop_step - plan.first_step) * plan.phase.batch_size
