@@ -144,3 +144,28 @@ def test_from_hf_fetches_pickles_only_where_there_is_nothing_else(server, tmp_pa
     done = run(script, tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{server.server_port}")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+TOKENIZER = """
+from cpt_jax.data.tokenizer import find_tokenizer
+try:
+    file = find_tokenizer("someone/modernbert")
+    print(*sorted(found.name for found in file.parent.iterdir()))
+except FileNotFoundError as error:
+    print(str(error).splitlines()[0])
+"""
+
+
+def test_a_tokenizer_is_fetched_by_its_id_and_nothing_beside_it(server, tmp_path):
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    offline = run(TOKENIZER, tmp_path, HF_HUB_OFFLINE="1", HF_ENDPOINT=endpoint)
+    assert offline.stdout.startswith(
+        f"someone/modernbert: no such tokenizer here, and not fetched from {endpoint} either: "
+    ), offline.stderr
+    assert not server.RequestHandlerClass.asked
+    done = run(TOKENIZER, tmp_path, HF_ENDPOINT=endpoint)
+    assert done.stdout.split() == ["tokenizer.json"], done.stderr
+    fetched = {path.split("/")[-1] for path in server.RequestHandlerClass.asked}
+    assert not fetched & {"config.json", "model.safetensors", "modeling_evil.py"}
+    again = run(TOKENIZER, tmp_path, HF_HUB_OFFLINE="1", HF_ENDPOINT="http://127.0.0.1:9")
+    assert again.stdout.split() == ["tokenizer.json"], again.stderr

@@ -14,10 +14,10 @@ import io
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 
 import fsspec
 import numpy as np
@@ -212,10 +212,8 @@ def _without_keys(name: str) -> str:
     """A URL without user, password and, on the web, query: signed ones carry a key there."""
     if kind_of(name) != "url":
         return name
-    scheme, place, path, query, fragment = urlsplit(name)
-    if scheme in ("http", "https"):
-        query = fragment = ""
-    return urlunsplit((scheme, place.rpartition("@")[2], path, query, fragment))
+    name = re.sub(r"(?<=://)[^/]*@", "", name, count=1)
+    return re.sub(r"[?#].*", "", name) if name.startswith(("http:", "https:")) else name
 
 
 def _records(item: Input, fields: Fields) -> Iterator[tuple[bytes | dict[str, Any], int]]:
