@@ -9,11 +9,10 @@ Loading: a shuffled epoch in batches of int32 [B, L] input_ids and segment_ids, 
 `mixture.batches` with one reader, there `Dataset.shuffle` and slices in numpy format of the
 memory-mapped rows that it packed. Files are in the page cache. Pairs in turn, the median of
 --repeats; a core is a second of CPU time of the process, all its threads together.
-
-It needs `pip install '.[datasets]'`.
 """
 
 import argparse
+import importlib
 import statistics
 import tempfile
 import time
@@ -29,6 +28,7 @@ from cpt_jax.data.packing import plan_rows
 from cpt_jax.data.prepare import prepare
 from cpt_jax.data.sources import Source, open_source
 
+datasets: Any = importlib.import_module("datasets")  # an extra: pip install -e '.[datasets]'
 SPECIAL = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
 WORDS = 50_000
 
@@ -55,8 +55,6 @@ def make_corpus(folder: Path, tokens: int, mean_length: int, seq_len: int, seed:
 
 def documents_of(source: Source, folder: Path) -> Any:
     """The same token ids as an Arrow data set, a document per record."""
-    import datasets
-
     rows = (source[i] for i in range(len(source)))
     segments = (row["input_ids"][row["segment_ids"] == s] for row in rows for s in segments_in(row))
     features = datasets.Features({"input_ids": datasets.List(datasets.Value("int32"))})
@@ -84,7 +82,6 @@ def pack_theirs(documents: Any, seq_len: int, file: Path) -> tuple[Any, int]:
 
     What is left of a group of 1,000 documents is dropped.
     """
-    import datasets
 
     def cut(group: dict[str, Any]) -> dict[str, Any]:
         ids = np.concatenate(group["input_ids"])
@@ -158,8 +155,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    import datasets
-
     datasets.disable_progress_bars()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

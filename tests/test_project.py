@@ -182,24 +182,29 @@ def test_wheel_holds_cpt_jax_only(tmp_path):
     assert any(name.endswith("/LICENSE") for name in names)
 
 
-def readme_blocks(info: str) -> list[str]:
-    """The texts of README's fenced blocks whose first line is ``` and something with `info`."""
-    fences = re.findall(r"^```(.*)\n(.*?)^```$", (REPO / "README.md").read_text(), re.M | re.S)
+PAGES = ["README.md", "docs/data.md"]
+
+
+def blocks_of(page: str, info: str) -> list[str]:
+    """The texts of a page's fenced blocks whose first line is ``` and something with `info`."""
+    fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", (REPO / page).read_text(), re.M | re.S)
+    assert all(text for _, text in fences), f"{page}: an empty block, or the search is broken"
     return [text for language, text in fences if info in language]
 
 
-def test_readme_names_what_exists():
-    """Each `make X` and `python -m X` in the README's shell blocks is there to be run."""
+@pytest.mark.parametrize("page", PAGES)
+def test_readme_names_what_exists(page):
+    """Each `make X` and `python -m X` in a page's shell blocks is there to be run."""
     targets = re.findall(r"^([a-z]+):", (REPO / "Makefile").read_text(), re.M)
-    for text in readme_blocks("bash"):
+    for text in blocks_of(page, "bash"):
         for target in re.findall(r"\bmake ([a-z]+)", text):
-            assert target in targets, f"README: make {target}"
+            assert target in targets, f"{page}: make {target}"
         for module in re.findall(r"\bpython -m ([\w.]+)", text):
             path = REPO / module.replace(".", "/")
             found = path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
-            assert found or module in ("venv", "pip", "pytest"), f"README: python -m {module}"
+            assert found or module in ("venv", "pip", "pytest"), f"{page}: python -m {module}"
         for config in re.findall(r"\bconfigs/\w+\.py", text):
-            assert (REPO / config).is_file(), f"README: {config}"
+            assert (REPO / config).is_file(), f"{page}: {config}"
 
 
 def test_faults_name_tests_that_exist():
@@ -212,13 +217,14 @@ def test_faults_name_tests_that_exist():
 
 
 @pytest.mark.slow
-def test_readme_commands_run(tmp_path):
-    """Runs, in their order and in one folder, the blocks that the README marks `bash test`.
+@pytest.mark.parametrize("page", PAGES)
+def test_readme_commands_run(tmp_path, page):
+    """Runs, in their order and in one folder, the blocks that a page marks `bash test`.
 
     The folder shows the checkout through links, so that what commands write stays out of it.
     """
-    blocks = readme_blocks("bash test")
-    assert blocks, "the README marks no block as ```bash test"
+    blocks = blocks_of(page, "bash test")
+    assert blocks, f"{page} marks no block as ```bash test"
     for entry in REPO.iterdir():
         if entry.name not in ("runs", "build", ".git"):
             (tmp_path / entry.name).symlink_to(entry)
