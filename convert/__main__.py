@@ -2,6 +2,7 @@
 
     python -m convert from-hf answerdotai/ModernBERT-base ckpt/      # an id or a directory
     python -m convert to-hf runs/fr_large@clm out/ --dtype bfloat16  # a run or one of its steps
+    python -m convert to-hf runs/fr_large out/ --average 4           # mean of the decay's last 4
     python -m convert verify ckpt/ out/                              # layer by layer
     python -m convert verify ckpt/ --reference torch                 # against transformers
 
@@ -61,6 +62,13 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="directory of its tokenizer (default: that of the run's data)",
     )
+    command.add_argument(
+        "--average",
+        type=int,
+        default=1,
+        metavar="K",
+        help="the mean of the phase's last K checkpoints up to that one",
+    )
 
     command = commands.add_parser("verify", help="compare two models layer by layer")
     command.set_defaults(command=compare)
@@ -119,8 +127,13 @@ def to_hf(options: argparse.Namespace) -> int:
     if options.tokenizer and not (options.tokenizer / "tokenizer.json").is_file():
         raise FileNotFoundError(f"--tokenizer {options.tokenizer}: no tokenizer.json there")
     tokenizer = options.tokenizer or Path(description["config"]["data"]["sources"][0]["path"])
-    print(f"{run}: checkpoint of step {step}")
-    _save(options, spec, checkpoint.load_params(reference), tokenizer, model_card(run, step))
+    if options.average == 1:
+        params, steps = checkpoint.load_params(reference), [step]
+        print(f"{run}: checkpoint of step {step}")
+    else:
+        params, steps = checkpoint.average_params(reference, options.average)
+        print(f"{run}: mean of the checkpoints of steps {', '.join(map(str, steps))}")
+    _save(options, spec, params, tokenizer, model_card(run, step, averaged=steps))
     return 0
 
 

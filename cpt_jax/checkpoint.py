@@ -10,20 +10,23 @@ name is complete.
 import contextlib
 import dataclasses
 import datetime
+import gc
 import importlib.metadata
+import io
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from cpt_jax import config as config_lib
-from cpt_jax import trees
+from cpt_jax import lock, trees
 
 ITEMS = ("params", "opt_state", "meta")
 PACKAGES = ("cpt_jax", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
@@ -37,11 +40,13 @@ class Origin:
       rows: rows drawn before, over all sources; the ordinal of the first row.
       tokens: tokens seen before.
       cursors: rows drawn before from each source, by its name.
+      updates: of Adam before, by its count: steps less those skipped as not finite.
     """
 
     rows: int = 0
     tokens: int = 0
     cursors: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    updates: int = 0
 
 
 def open_run(workdir: Path, description: Mapping[str, Any]) -> None:
@@ -59,7 +64,7 @@ def open_run(workdir: Path, description: Mapping[str, Any]) -> None:
         refuse_other_run(workdir, description)
         return
     temporary = workdir / "config.json.tmp"  # may be left there by a kill
-    if workdir.exists() and set(workdir.iterdir()) - {temporary}:
+    if workdir.exists() and set(workdir.iterdir()) - {temporary, workdir / lock.NAME}:
         raise ValueError(f"{workdir} is not empty and holds no config.json of a run")
     workdir.mkdir(parents=True, exist_ok=True)
     versions = {package: importlib.metadata.version(package) for package in PACKAGES}
@@ -79,7 +84,7 @@ def refuse_other_run(workdir: Path, description: Mapping[str, Any]) -> None:
     old = read_run(workdir)
     found = [
         line
-        for line in config_lib.differences({key: old[key] for key in description}, description)
+        for line in config_lib.differences({k: old.get(k, {}) for k in description}, description)
         if not any(trees.matches(p, line.split(":")[0]) for p in config_lib.RESUMABLE)
     ]
     if found:
@@ -122,54 +127,38 @@ def saved_steps(run: Path) -> list[int]:
     )
 
 
-class Checkpoints:
-    """The checkpoints of one run directory. Saves are asynchronous; a failed one raises later."""
-
-    def __init__(self, run: Path, *, keep: int = 1, keep_steps: tuple[int, ...] = ()):
-        """Opens, and removes what a killed save left behind.
-
-        Args:
-          run: the run directory.
-          keep: number of latest checkpoints that stay.
-          keep_steps: steps that always stay.
-        """
-        policies = [
-            preservation_policy.LatestN(keep),
-            preservation_policy.CustomSteps(list(keep_steps)),
-        ]
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=preservation_policy.AnyPreservationPolicy(policies),
-            cleanup_tmp_directories=True,
+@contextlib.contextmanager
+def reading(run: Path, step: int) -> Iterator[None]:
+    """Turns what goes wrong in reading a checkpoint into one ValueError that says what to do."""
+    failure = None
+    # When one read fails, each other that Orbax has in flight prints a traceback of its own, some
+    # only when the failure's is let go.
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            yield
+        except Exception as error:
+            failure = root_cause(error)
+        if failure:
+            time.sleep(0.5)
+            gc.collect()
+    if failure:
+        path = run / "checkpoints" / str(step)
+        earlier = [other for other in saved_steps(run) if other < step]
+        remedy = (
+            f"The one before it is of step {earlier[-1]}: to go back to that, move this one away\n"
+            f"  mv {path} {path}.damaged"
+            if earlier
+            else "There is no earlier one in this run"
         )
-        self._manager = ocp.CheckpointManager((run / "checkpoints").absolute(), options=options)
+        raise ValueError(f"{path}: this checkpoint cannot be read: {failure}\n{remedy}")
 
-    def save(self, step: int, params: Any, opt_state: Any, origin: Origin) -> None:
-        """Starts to save; returns once the arrays may be overwritten.
 
-        ``origin`` is what a run that continues from here starts from.
-        """
-        items = ocp.args.Composite(
-            params=ocp.args.StandardSave(params),
-            opt_state=ocp.args.StandardSave(opt_state),
-            meta=ocp.args.JsonSave({"step": step, "origin": dataclasses.asdict(origin)}),
-        )
-        self._manager.save(step, args=items, force=True)
-
-    def restore(self, step: int, params: Any, opt_state: Any) -> tuple[Any, Any]:
-        """Returns the state of ``step``, shaped and placed like the two trees given.
-
-        The trees may hold arrays or ``jax.ShapeDtypeStruct`` with shardings.
-        """
-        items = ocp.args.Composite(
-            params=ocp.args.StandardRestore(params),
-            opt_state=ocp.args.StandardRestore(opt_state),
-        )
-        restored = self._manager.restore(step, args=items)
-        return restored["params"], restored["opt_state"]
-
-    def close(self) -> None:
-        """Waits for saves in flight."""
-        self._manager.close()
+def root_cause(error: BaseException) -> str:
+    """Returns the first line of what is at the bottom of an error of Orbax."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return first if len(first) <= 300 else f"{first[:300]} ..."
 
 
 def names_checkpoint(reference: str) -> bool:
@@ -188,11 +177,7 @@ def find_checkpoint(reference: str) -> tuple[Path, int]:
     if not separator:
         raise ValueError(f"{reference!r} names no checkpoint: expected RUN@STEP or RUN@PHASE")
     run = Path(run_name)
-    config = config_lib.parse(read_run(run)["config"])
-    ends, step = {}, 0
-    for phase in config.phases:
-        step += config_lib.phase_steps(phase, config.data.seq_len)
-        ends[phase.name] = step
+    ends = _phase_ends(run)
     if not at.isdecimal() and at not in ends:
         raise ValueError(f"{reference}: {run} has no phase {at!r}; its phases: {', '.join(ends)}")
     step = int(at) if at.isdecimal() else ends[at]
@@ -200,6 +185,49 @@ def find_checkpoint(reference: str) -> tuple[Path, int]:
     if step not in there:
         raise ValueError(f"{reference}: no checkpoint of step {step}; there are {there} in {run}")
     return run, step
+
+
+def _phase_ends(run: Path) -> dict[str, int]:
+    """Returns the last step of each phase of a run, in their order."""
+    config = config_lib.parse(read_run(run)["config"])
+    ends, step = {}, 0
+    for phase in config.phases:
+        step += config_lib.phase_steps(phase, config.data.seq_len)
+        ends[phase.name] = step
+    return ends
+
+
+def average_params(reference: str, last: int) -> tuple[dict[str, np.ndarray], list[int]]:
+    """Returns the mean of a phase's ``last`` checkpoints up to the one named, and their steps.
+
+    Args:
+      reference: ``RUN@STEP`` or ``RUN@PHASE``.
+      last: how many, at least 1.
+
+    Returns:
+      float32 arrays by path, each summed in float64; the steps they are the mean of.
+
+    Raises:
+      ValueError: the phase has fewer checkpoints; one that cannot be read.
+    """
+    run, step = find_checkpoint(reference)
+    ends = _phase_ends(run)
+    name = next(name for name, end in ends.items() if step <= end)
+    begin = max((end for end in ends.values() if end < step), default=0)
+    there = [other for other in saved_steps(run) if begin < other <= step]
+    if not 1 <= last <= len(there):
+        raise ValueError(
+            f"{reference}: an average of {last} checkpoints; phase {name!r} has {len(there)} up to "
+            f"step {step}: {there}. A run keeps the last config.checkpoint.keep, one every "
+            "config.checkpoint.every_steps: both may be changed when it is resumed"
+        )
+    steps = there[-last:]
+    sums: dict[str, np.ndarray] = {}
+    for other in steps:
+        params = load_params(f"{run}@{other}")
+        for path, array in params.items():
+            sums[path] = sums.get(path, 0.0) + np.asarray(array, np.float64)
+    return {path: (total / last).astype(np.float32) for path, total in sums.items()}, steps
 
 
 def load_params(reference: str) -> dict[str, jax.Array]:
@@ -232,13 +260,16 @@ def load_origin(reference: str) -> Origin:
 def _reader(reference: str) -> Iterator[tuple[ocp.CheckpointManager, int]]:
     """Opens another run's checkpoints without touching them: that run may be writing."""
     run, step = find_checkpoint(reference)
-    with ocp.CheckpointManager(
-        (run / "checkpoints").absolute(),
-        options=ocp.CheckpointManagerOptions(create=False),
-        item_handlers={
-            "params": ocp.StandardCheckpointHandler(),
-            "opt_state": ocp.StandardCheckpointHandler(),
-            "meta": ocp.JsonCheckpointHandler(),
-        },
-    ) as manager:
+    with (
+        ocp.CheckpointManager(
+            (run / "checkpoints").absolute(),
+            options=ocp.CheckpointManagerOptions(create=False),
+            item_handlers={
+                "params": ocp.StandardCheckpointHandler(),
+                "opt_state": ocp.StandardCheckpointHandler(),
+                "meta": ocp.JsonCheckpointHandler(),
+            },
+        ) as manager,
+        reading(run, step),
+    ):
         yield manager, step

@@ -37,7 +37,8 @@ def run(body: Callable[[config_lib.Config], int | None]) -> NoReturn:
     """Reads the command line and runs ``body(config)``, whose result is the exit status."""
 
     def main(arguments: list[str]) -> int | None:
-        logging.set_verbosity(logging.WARNING)  # Orbax tells of every file at INFO
+        # Orbax tells of every file at INFO, and of a failed save by its traceback at ERROR.
+        logging.set_verbosity(logging.FATAL)
         if len(arguments) > 1:
             refuse(f"unexpected arguments: {' '.join(arguments[1:])}")
         with refusing(ValueError):

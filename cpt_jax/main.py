@@ -2,6 +2,11 @@
 
 The same command resumes a run that was stopped. ``--config.FIELD=VALUE`` overrides a field of the
 config; what follows a colon in ``--config=FILE:ARGUMENTS`` goes to the config file.
+
+Exit codes, for whatever restarts runs: 0 finished and exported; 143 or 130 stopped by SIGTERM or
+Ctrl-C, the same command goes on; 1 a fault while training (a full disk, data that cannot be read),
+the same command goes on once it is mended; 2 refused before any compute; 3 too many updates were
+not finite, which a restart would only repeat.
 """
 
 import os
@@ -19,20 +24,31 @@ _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Directory of the run; resumed if it holds it.", required=True
 )
 _PREFLIGHT = flags.DEFINE_bool("preflight", True, "Refuse to train where a check says stop.")
+FAULT, NOT_FINITE, SIGNAL = 1, 3, 128  # exit codes; SIGNAL + its number, as shells report it
 
 
-def main(config: Config) -> None:
-    """Trains; bad input ends with one message and exit status 2."""
+def main(config: Config) -> int:
+    """Trains; what goes wrong ends with one message. Returns the exit code."""
     import jax  # only now, so that --help and a faulty config need not wait for it
 
-    from cpt_jax.training import loop
+    from cpt_jax.training import loop, signals
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
     with command.refusing(ValueError, OSError):
         _check(config, Path(_WORKDIR.value))
         run = loop.prepare(config, Path(_WORKDIR.value))
-    print(f"exported to {run.train()}")
+    with signals.stop_wish() as wish:
+        try:
+            print(f"exported to {run.train(wish)}")
+        except loop.Stopped as stopped:
+            assert wish.signal is not None  # or it would not have stopped
+            print(stopped, file=sys.stderr)
+            return SIGNAL + wish.signal
+        except (loop.NonFiniteError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return NOT_FINITE if isinstance(error, loop.NonFiniteError) else FAULT
+    return 0
 
 
 def _check(config: Config, workdir: Path) -> None:

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import importlib
 import json
 import os
 import statistics
@@ -89,46 +90,72 @@ class RunLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lines = self.path.open("ab", buffering=0)
         line = _encode({"kind": kind, "step": int(step), **fields})
-        if self._lines.write(line) != len(line):
-            raise OSError(f"{self.path}: only a part of the line of step {step} was written")
-        if self._tensorboard:
-            self._write_events(kind, int(step), fields)
+        try:
+            if self._lines.write(line) != len(line):
+                raise OSError("there was only room for a part of it")
+            if self._tensorboard:
+                self._write_events(kind, int(step), fields)
+        except OSError as error:
+            raise OSError(
+                f"{self.path.parent}: the metrics of step {step} could not be written: {error}\n"
+                "Nothing before them is lost: the same command goes on from the last checkpoint "
+                "once the disk has room"
+            ) from error
 
     def close(self) -> None:
         """Closes the files; a later ``write`` opens them again."""
         for file in (self._lines, self._events):
             if file is not None:
-                file.close()
+                with contextlib.suppress(OSError):  # what could not be written was told by `write`
+                    file.close()
         self._lines = self._events = None
 
     def _write_events(self, kind: str, step: int, fields: dict[str, Any]) -> None:
-        if self._events is None:
-            from tensorboardX import SummaryWriter
+        # Not through SummaryWriter: its thread dies of a full disk, and then `add_scalar` waits for
+        # ever for that thread to empty its queue.
+        from tensorboardX import record_writer, summary
 
-            suffix = f".{self._purge_step or 0}"  # two starts within a second get two files
-            self._events = SummaryWriter(
-                str(self.path.parent), purge_step=self._purge_step, filename_suffix=suffix
-            )
+        proto: Any = importlib.import_module("tensorboardX.proto.event_pb2")  # no stubs for it
+        now = time.time()
+        events = []
+        if self._events is None:
+            # with the step, as two starts within a second get two files
+            name = f"events.out.tfevents.{now:.0f}.{self._purge_step or 0}"
+            self._events = record_writer.RecordWriter(str(self.path.parent / name))
+            events.append(proto.Event(wall_time=now, file_version="brain.Event:2"))
+            if self._purge_step is not None:
+                start = proto.SessionLog(status=proto.SessionLog.START)
+                events.append(proto.Event(step=self._purge_step, session_log=start))
         group = f"{kind}/{fields['source']}" if "source" in fields else kind
         for name, value in fields.items():
             if isinstance(value, int | float):
-                self._events.add_scalar(f"{group}/{name}", value, step)
+                scalar = summary.scalar(f"{group}/{name}", value)
+                events.append(proto.Event(wall_time=now, step=step, summary=scalar))
+        for event in events:
+            self._events.write(event.SerializeToString())
+        self._events.flush()
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """Returns the lines of a ``metrics.jsonl``; a torn last line, left by a crash, is left out.
 
     Raises:
-      ValueError: another line is not JSON; names the file and the line.
+      ValueError: another line is not a JSON object with a step; names the file and the line.
     """
     path = Path(path)
     *whole, _torn = path.read_bytes().split(b"\n")
     lines = []
     for number, text in enumerate(whole, 1):
         try:
-            lines.append(json.loads(text))
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: not a JSON object: {text[:80]!r}") from error
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            raise ValueError(
+                f"{path}:{number}: not a JSON object with a step: {text[:80]!r}. Something other "
+                "than a run wrote into the file: mend or delete this line"
+            )
+        lines.append(line)
     return lines
 
 
@@ -218,6 +245,15 @@ class Progress:
                 f"ETA {'-' if left is None else _clock_face(left)}"
             )
         return {"seconds": seconds if seconds > 0 else None, "tokens_per_second": rate, "mfu": mfu}
+
+    def say(self, line: str) -> None:
+        """Writes a line of its own, which the changing one does not replace."""
+        if not self._shown:
+            return
+        if self._live is None:
+            print(line, file=sys.stderr, flush=True)
+        else:
+            self._live.console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:
         """Leaves the last line on the screen and gives the terminal back."""

@@ -9,9 +9,11 @@ import argparse
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from cpt_jax.data import synthetic
@@ -21,20 +23,45 @@ SHOWN = 8
 
 
 class Steps:
-    """Runs commands, shows them, and keeps the time each took."""
+    """Runs commands, shows them, and keeps what was done and the time it took in ``demo.json``.
 
-    def __init__(self):
-        self.seconds: dict[str, float] = {}
+    A demo that was broken off goes on with the command it was at.
+    """
 
-    def run(self, title: str, *command: str | Path) -> None:
-        """Runs ``python -m COMMAND``; its failure is the demo's."""
+    def __init__(self, root: Path):
+        self._file = root / "demo.json"
+        self.seconds: dict[str, float] = {}  # by command
+        if self._file.exists():
+            self.seconds = json.loads(self._file.read_text())
+        elif root.exists():
+            sys.exit(
+                f"{root} exists and is no demo: name another --workdir (make demo DEMO_DIR=...)"
+            )
+
+    def run(self, title: str, *command: str | Path, writes: Sequence[Path] = ()) -> None:
+        """Runs ``python -m COMMAND``, unless it was run before; its failure is the demo's.
+
+        ``writes`` is what a command refuses to overwrite: a part of it is taken away first.
+        """
         words = [str(word) for word in command]
-        print(f"\n== {title}\n$ python -m {shlex.join(words)}", flush=True)
+        line = f"python -m {shlex.join(words)}"
+        print(f"\n== {title}\n$ {line}", flush=True)
+        if line in self.seconds:
+            print(f"done before, in {self.seconds[line]:.0f} s")
+            return
+        for directory in writes:
+            shutil.rmtree(directory, ignore_errors=True)
         start = time.monotonic()
         result = subprocess.run([sys.executable, "-m", *words])
         if result.returncode:
-            sys.exit(f"the demo stopped: `{words[0]}` failed with exit code {result.returncode}")
-        self.seconds[title] = time.monotonic() - start
+            sys.exit(
+                f"the demo stopped: `{words[0]}` ended with exit code {result.returncode}. "
+                "The same command goes on from here"
+            )
+        self.seconds[line] = time.monotonic() - start
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(json.dumps(self.seconds, indent=1))
+        print(f"{self.seconds[line]:.0f} s", flush=True)
 
 
 def questions(tokenizer: Path) -> list[dict[str, str]]:
@@ -97,9 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m launch.demo", description=__doc__)
     parser.add_argument("--workdir", type=Path, default=Path("runs/demo"), metavar="DIR")
     root = parser.parse_args().workdir
-    if root.exists():
-        sys.exit(f"{root} exists: name another --workdir (make demo DEMO_DIR=...), or delete it")
-    steps = Steps()
+    steps = Steps(root)
     tokenizer = root / "tokenizer"
     general = [name for name in synthetic.SPECIALTIES if name != "cardiology"]
     steps.run(
@@ -107,12 +132,14 @@ def main() -> None:
         *("cpt_jax.data.synthetic", "--out", root / "text" / "general", "--count", "6000"),
         *("--seed", "1", "--language", "mixed", "--max-words", "1000", "--specialty", *general),
         *("--tokenizer-vocab", "2048", "--tokenizer-out", tokenizer),
+        writes=[root / "text" / "general", tokenizer],
     )
     steps.run(
         "notes of one specialty",
         *("cpt_jax.data.synthetic", "--out", root / "text" / "cardiology", "--count", "3000"),
         *("--seed", "2", "--language", "mixed", "--max-words", "1000"),
         *("--specialty", "cardiology"),
+        writes=[root / "text" / "cardiology"],
     )
     for corpus in ("general", "cardiology"):
         steps.run(
@@ -120,6 +147,7 @@ def main() -> None:
             *("cpt_jax.data.prepare", "--input", root / "text" / corpus / "notes.jsonl"),
             *("--tokenizer", tokenizer, "--out", root / "data" / corpus),
             *("--seq-len", "256", "--heldout-fraction", "0.02", "--workers", "1"),
+            writes=[root / "data" / corpus],
         )
     for run, arguments, title in (
         ("base", ":base", "a base encoder from scratch: masked words of general notes"),
@@ -141,10 +169,8 @@ def main() -> None:
         "report",
         *("cpt_jax.report", root / "base", root / "detour", root / "twin", "--out", report),
     )
-    print("\n== seconds")
-    for title, seconds in steps.seconds.items():
-        print(f"{seconds:7.1f}  {title}")
-    print(f"{sum(steps.seconds.values()):7.1f}  in all\n\nopen {report}")
+    total = sum(steps.seconds.values())
+    print(f"\n{total:.0f} s in all; open {report}\nTo begin anew, delete {root}")
 
 
 if __name__ == "__main__":

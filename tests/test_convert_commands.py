@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from convert import verify
 from convert.__main__ import main
-from cpt_jax import checkpoint
+from cpt_jax import checkpoint, saving
 from cpt_jax import config as config_lib
 from cpt_jax.model import hub
 from cpt_jax.model.spec import ModelSpec
@@ -206,7 +206,7 @@ def run(tmp_path_factory, model):
     spec = ModelSpec.from_hf(tiny_hub.v4(model) | {"vocab_size": 128})
     description = {"config": config_lib.to_dict(config), "model": spec.to_hf()}
     checkpoint.open_run(root / "run", description)
-    checkpoints = checkpoint.Checkpoints(root / "run", keep=2)
+    checkpoints = saving.Checkpoints(root / "run", keep=2)
     for step in (2, 3):
         params = {p: jnp.full(shape, step + 1e-3) for p, shape in spec.param_shapes().items()}
         checkpoints.save(step, params, {"count": jnp.zeros(())}, checkpoint.Origin())

@@ -197,6 +197,7 @@ def test_what_comes_from_a_run_is_escaped(tmp_path):
     assert "<title>&lt;script&gt;" in text
     assert "<p>&lt;i&gt;<mark>[MASK]</mark>&lt;/i&gt;</p>" in text
     assert '<li class="right"> &lt;u&gt; <small>50 %</small></li>' in text
+    assert '<p class="note">expected: &lt;u&gt;</p>' in text
 
 
 def test_differences_between_runs_are_listed(tmp_path):

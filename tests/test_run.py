@@ -173,26 +173,32 @@ def test_every_stop_resumes_with_the_batch_it_would_have_had(raw):
             step += 1
 
 
-def test_a_resumed_run_ends_bit_identical(raw, detour, tmp_path, monkeypatch):
-    """Stopped by an exception in the middle of either phase, and resumed."""
+def test_a_resumed_run_ends_bit_identical(raw, detour, tmp_path, capfd):
+    """Broken off in phase 1, asked to stop between two saves of the decay, resumed each time."""
     workdir = tmp_path / "run"
-    for stop in (3, 8):
 
-        def interrupted(self, plan, batch, at=stop):
-            if self.step == at:
-                raise KeyboardInterrupt
+    def break_off(step: int) -> bool:
+        if step == 3:
+            raise KeyboardInterrupt
+        return False
 
-        monkeypatch.setattr(loop.Run, "_count", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            tiny_run.train(raw, workdir)
-        assert tiny_run.last_step(workdir) == stop - 1
-    monkeypatch.undo()
-    tiny_run.train(raw, workdir)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_run.train(raw, workdir, stop=break_off)
+    assert tiny_run.last_step(workdir) == 2
+    rarer = copy.deepcopy(raw)
+    rarer["checkpoint"]["every_steps"] = 5
+    with pytest.raises(loop.Stopped, match="at step 8 of 10 and saved"):
+        tiny_run.train(rarer, workdir, stop=lambda step: step == 8)
+    assert tiny_run.last_step(workdir) == 8
+    assert "resuming at step 2 (phase clm)" in capfd.readouterr().err
+    tiny_run.train(rarer, workdir)
+    assert "resuming at step 8 (phase decay)\ncompiling phase decay\n" in capfd.readouterr().err
     assert tiny_run.metrics(workdir) == tiny_run.metrics(detour)
     ours, straight = tiny_run.state(workdir, 10), tiny_run.state(detour, 10)
     assert ours.keys() == straight.keys()
     for name in straight:
         np.testing.assert_array_equal(ours[name], straight[name])
+    assert not (workdir / "run.lock").exists()
 
 
 def test_a_fork_with_its_optimizer_state_is_the_run_itself(raw, detour, tmp_path):

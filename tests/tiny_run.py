@@ -114,10 +114,10 @@ def twin(raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-def train(raw: dict[str, Any], workdir: Path, devices: int = 1) -> Path:
+def train(raw: dict[str, Any], workdir: Path, devices: int = 1, **options: Any) -> Path:
     """Trains to the end on some of the CPU devices; returns ``workdir``."""
     mesh = sharding.make_mesh(jax.devices()[:devices])
-    loop.prepare(config.parse(raw), workdir, mesh).train()
+    loop.prepare(config.parse(raw), workdir, mesh).train(**options)
     return workdir
 
 

@@ -182,6 +182,24 @@ def from_tensors(
     return {path: params[path] for path in shapes}
 
 
+def check_params(source: str, spec: ModelSpec, params: Mapping[str, Any]) -> None:
+    """Raises ValueError, with all of them, for parameters that are missing, unknown or misshapen.
+
+    `source` is what the message calls them.
+    """
+    shapes = spec.param_shapes()
+    faults = {
+        "missing": sorted(shapes.keys() - params.keys()),
+        "unknown": sorted(params.keys() - shapes.keys()),
+        "of another shape": [
+            f"{path} is {params[path].shape}, expected {shape}"
+            for path, shape in shapes.items()
+            if path in params and params[path].shape != shape
+        ],
+    }
+    _raise_faults(source, faults)
+
+
 def _raise_faults(source: str, faults: Mapping[str, list[str]]):
     found = {kind: names for kind, names in faults.items() if names}
     if found:
@@ -249,22 +267,12 @@ def save(
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, allowed: {', '.join(DTYPES)}")
-    shapes = spec.param_shapes()
-    faults = {
-        "missing": sorted(shapes.keys() - params.keys()),
-        "unknown": sorted(params.keys() - shapes.keys()),
-        "of another shape": [
-            f"{path} is {params[path].shape}, expected {shape}"
-            for path, shape in shapes.items()
-            if path in params and params[path].shape != shape
-        ],
-    }
-    _raise_faults("params", faults)
+    check_params("params", spec, params)
     tokenizer = {} if tokenizer_dir is None else _tokenizer_files(Path(tokenizer_dir), spec)
     with _whole_directory(Path(directory)) as partial:
         tensors = {
             hf_name(path): _oriented(path, np.asarray(params[path]).astype(DTYPES[dtype]))
-            for path in shapes
+            for path in spec.param_shapes()
         }
         save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
         (partial / CONFIG).write_bytes(_json_bytes(spec.to_hf(dtype)))

@@ -139,7 +139,7 @@ def _samples(runs: Sequence[Run]) -> str:
         cards = [_sample(sample) for sample in run.samples]
         if cards:
             parts.append(f"<h3>{escape(run.label)}</h3>" + _grid(cards))
-    note = "What the model puts in the place of a mask; outlined is the expected token."
+    note = "What the model puts in the place of a mask; the expected token is outlined."
     return _section("Fill-mask", note, "".join(parts)) if parts else ""
 
 
@@ -157,6 +157,8 @@ def _sample(sample: dict[str, Any]) -> str:
             items.append(f"<li{right}>{escape(token)} <small>{share}</small></li>")
         label = f'<span class="note">{name}</span>' if "before" in sample else ""
         parts.append(f'{label}<ul class="answers">{"".join(items)}</ul>')
+    if "expected" in sample:
+        parts.append(f'<p class="note">expected: {escape(sample["expected"])}</p>')
     return "".join(parts) + "</div>"
 
 

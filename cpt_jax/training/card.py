@@ -22,11 +22,11 @@ or, in JAX with documents packed into rows, `cpt_jax.from_pretrained("PATH OR ID
 """
 
 
-def model_card(workdir: Path, step: int) -> str:
+def model_card(workdir: Path, step: int, averaged: Sequence[int] = ()) -> str:
     """Returns the card, Markdown under YAML, of a run's model after ``step`` steps.
 
     It holds no text of any document and no path: sources go by their names, and so does a base
-    model that is not on the Hub.
+    model that is not on the Hub. ``averaged`` are the steps that its parameters are the mean of.
 
     Raises:
       ValueError: if ``workdir`` is no run directory, or its metrics cannot be read.
@@ -50,12 +50,14 @@ def model_card(workdir: Path, step: int) -> str:
         "not stated. Set `export.license` in the run's config, after looking at the licences of "
         "the base model and of the text"
     )
+    mean = f"{', '.join(map(str, averaged))} steps"
     parts = [
         "---\n" + "\n".join(front) + "\n---",
         f"# {config.name}",
         f"A ModernBERT encoder, pretrained further with cpt_jax from **{base}**. "
         f"Training took {tokens:,} tokens"
-        + (f", after {before:,} of the run that it continues." if before else "."),
+        + (f", after {before:,} of the run that it continues." if before else ".")
+        + (f" The weights are the mean of those after {mean}." if len(averaged) > 1 else ""),
         f"Licence: {licence}.",
         "## Use\n\n" + USE,
         "## Training\n\n" + _phase_table(phases),

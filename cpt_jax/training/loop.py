@@ -1,25 +1,29 @@
 """The loop over the phases of a run."""
 
+import contextlib
+import dataclasses
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import Mesh
 
-from cpt_jax import checkpoint, provenance, sharding, telemetry, trees
+from cpt_jax import checkpoint, provenance, saving, sharding, telemetry, trees
 from cpt_jax.config import Config, Phase
 from cpt_jax.data.sources import Source
+from cpt_jax.lock import Lock
 from cpt_jax.model import flops, hub, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import optim
 from cpt_jax.training.card import model_card
 from cpt_jax.training.plan import PhasePlan, plan_run
-from cpt_jax.training.start import Start, initial_params, prepare_start
+from cpt_jax.training.start import Start, check_history, initial_params, prepare_start
 from cpt_jax.training.step import State, make_eval_step, make_train_step, mask_modes
 
 ON_DEVICE = ("input_ids", "segment_ids", "ordinals")
@@ -27,6 +31,10 @@ ON_DEVICE = ("input_ids", "segment_ids", "ordinals")
 
 class NonFiniteError(RuntimeError):
     """Too many updates in a row were not finite; what the run has saved is finite."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop, and has saved; preparing it again goes on from there."""
 
 
 def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
@@ -39,24 +47,31 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
 
     Raises:
       ValueError: whatever is wrong with config, data, init or ``workdir``.
+      OSError: ``workdir`` cannot be written, or another process trains in it.
     """
-    start = prepare_start(config, workdir)
     mesh = mesh or sharding.make_mesh()
-    plans = plan_run(config, start.train, start.origin)
-    for plan in plans:
-        rows = plan.phase.batch_size // plan.phase.microbatches
-        sharding.check_divisible(mesh, rows, f"a micro-batch of phase {plan.phase.name!r}")
-        trees.select(start.spec.param_shapes(), plan.phase.freeze)
-        _check_masks(plan.phase, start.spec)
-    sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
-    params = None
-    if checkpoint.latest_step(workdir) is None:
-        params = initial_params(config, start.spec)  # before the directory is made: it may fail
-    init = {} if params is None else provenance.describe_init(config.init.source)
-    checkpoint.open_run(workdir, start.description)
-    provenance.record_start(workdir, init, step=checkpoint.latest_step(workdir) or 0)
-    with jax.set_mesh(mesh):
-        return Run(config, workdir, mesh, start, plans, params)
+    with contextlib.ExitStack() as undo:
+        if jax.process_index() == 0:
+            undo.callback(Lock(workdir).release)
+        start = prepare_start(config, workdir)
+        plans = plan_run(config, start.train, start.origin)
+        for plan in plans:
+            rows = plan.phase.batch_size // plan.phase.microbatches
+            sharding.check_divisible(mesh, rows, f"a micro-batch of phase {plan.phase.name!r}")
+            trees.select(start.spec.param_shapes(), plan.phase.freeze)
+            _check_masks(plan.phase, start.spec)
+        sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
+        check_history(config, workdir)
+        params, init = None, {}
+        if checkpoint.latest_step(workdir) is None:
+            params = initial_params(config, start.spec)  # before anything is written: it may fail
+            init = provenance.describe_init(config.init.source)
+        checkpoint.open_run(workdir, start.description)
+        provenance.record_start(workdir, init, step=checkpoint.latest_step(workdir) or 0)
+        with jax.set_mesh(mesh):
+            run = Run(config, workdir, mesh, start, plans, params)
+        run.closing = undo.pop_all()
+        return run
 
 
 def _check_masks(phase: Phase, spec: ModelSpec) -> None:
@@ -87,12 +102,14 @@ class Run:
         plans: list[PhasePlan],
         params: Mapping[str, Any] | None,
     ):
+        self.closing = contextlib.ExitStack()  # what ends with the run's last write
         self.config, self.workdir, self.mesh = config, workdir, mesh
         self.start, self.plans = start, plans
         dtype = jnp.dtype(config.model.dtype)
         self.graphdef = modernbert.structure(start.spec, dtype=dtype, remat=config.model.remat)
-        self.checkpoints = checkpoint.Checkpoints(
+        self.checkpoints = saving.Checkpoints(
             workdir,
+            every=config.checkpoint.every_steps,
             keep=config.checkpoint.keep,
             keep_steps=tuple(plan.stop_step for plan in plans),
         )
@@ -104,7 +121,9 @@ class Run:
         )
         peak = flops.peak_flops(jax.local_devices()[0].device_kind)
         self.progress = telemetry.Progress(
-            plans[-1].stop_step, peak_flops=peak and peak * jax.local_device_count()
+            plans[-1].stop_step,
+            peak_flops=peak and peak * jax.local_device_count(),
+            shown=host == 0,
         )
         evaluate = make_eval_step(self.graphdef, config.evaluation.mask_rate, start.vocabulary)
         self.eval_step = jax.jit(evaluate)
@@ -145,44 +164,86 @@ class Run:
     def _tx(self, phase: Phase):
         return optim.make_tx(self.config.optimizer, phase.learning_rate.peak)
 
-    def train(self) -> Path:
+    def train(self, stop: Callable[[int], bool] = lambda step: False) -> Path:
         """Trains what is left of every phase, and returns the exported Hugging Face directory.
 
+        Args:
+          stop: asked after each step, with its number; once it says yes, the run saves and stops.
+
         Raises:
+          Stopped: ``stop`` said yes.
           NonFiniteError: ``optimizer.max_nonfinite_steps`` updates in a row were skipped.
+          OSError: metrics, a checkpoint or the export could not be written, or data not be read.
         """
-        with jax.set_mesh(self.mesh):
-            try:
-                if self.step == 0:
-                    self.log.truncate_after(-1)  # killed before its first checkpoint: starts anew
-                    with self.progress.paused():
-                        self._evaluate(self.plans[0])
-                else:
-                    self.log.truncate_after(self.step)
+        with self.closing:
+            with jax.set_mesh(self.mesh), contextlib.ExitStack() as files:
+                for file in (self.checkpoints, self.log, self.progress):
+                    files.callback(file.close)
+                self._begin()
                 for plan in self.plans:
                     if self.step < plan.stop_step:
-                        self._phase(plan)
-            finally:
-                self.progress.close()
-                self.log.close()
-                self.checkpoints.close()
+                        self._phase(plan, stop)
             return self.export()
+
+    def _begin(self) -> None:
+        """Takes the log back to the state's step, and measures what nothing was trained of yet."""
+        self.log.truncate_after(self.step or -1)  # -1: killed before its first checkpoint
+        if self.step == 0:
+            with self.progress.paused():
+                self._evaluate(self.plans[0])
+        elif self.step < self.plans[-1].stop_step:
+            phase = next(plan.phase.name for plan in self.plans if self.step < plan.stop_step)
+            self.progress.say(f"resuming at step {self.step} (phase {phase})")
 
     def export(self) -> Path:
         """Writes the Hugging Face directory, unless an earlier start of this run did."""
         directory = self.workdir / "export"
         if not (directory / "config.json").exists() and jax.process_index() == 0:
-            hub.save(
-                directory,
-                self.start.spec,
-                self.state.params,
-                dtype=self.config.export.dtype,
-                tokenizer_dir=Path(self.config.data.sources[0].path),
-                card=model_card(self.workdir, self.step),
-            )
+            try:
+                hub.save(
+                    directory,
+                    self.start.spec,
+                    self.state.params,
+                    dtype=self.config.export.dtype,
+                    tokenizer_dir=Path(self.config.data.sources[0].path),
+                    card=model_card(self.workdir, self.step),
+                )
+            except Exception as error:  # safetensors has its own
+                raise OSError(
+                    f"{directory}: the model could not be written: {error}\nThe last checkpoint is "
+                    "complete: the same command writes the model once there is room"
+                ) from error
         return directory
 
-    def _phase(self, plan: PhasePlan) -> None:
+    def _phase(self, plan: PhasePlan, stop: Callable[[int], bool]) -> None:
+        config = self.config
+        if self.step == plan.first_step:
+            self._write("phase", plan, event="start")
+        for batch, metrics in self._steps(plan):
+            last = self.step == plan.stop_step
+            if last or self.step % config.logging.every_steps == 0:
+                self._report(plan, metrics, batch)
+            stops = stop(self.step)
+            evaluates = last or self.step % config.evaluation.every_steps == 0
+            saves = last or stops or self.step % config.checkpoint.every_steps == 0
+            if evaluates or saves:
+                jax.block_until_ready(metrics)  # or steps in flight would count as paused
+            with self.progress.paused():
+                if evaluates:
+                    self._evaluate(plan)
+                if last:
+                    self._write("phase", plan, event="end")
+                if saves:
+                    self._save(plan)
+            if stops:
+                self.checkpoints.close()
+                raise Stopped(
+                    f"stopped at step {self.step} of {self.plans[-1].stop_step} and saved: the "
+                    "same command goes on from there"
+                )
+
+    def _steps(self, plan: PhasePlan) -> Iterable[tuple[Mapping[str, np.ndarray], dict[str, Any]]]:
+        """Takes the steps left of a phase, and yields each one's batch and metrics."""
         config, phase = self.config, plan.phase
         train_step = make_train_step(
             self.graphdef,
@@ -195,8 +256,6 @@ class Run:
             seed=config.seed,
         )
         train_step = jax.jit(train_step, donate_argnums=0)
-        if self.step == plan.first_step:
-            self._write("phase", plan, event="start")
         batches = plan.batches(
             self.step,
             host=jax.process_index(),
@@ -204,35 +263,33 @@ class Run:
             threads=config.data.reader_threads,
             prefetch=config.data.prefetch_batches,
         )
+        compiled = False
         for batch in batches:
             placed = {name: batch[name] for name in ON_DEVICE}
             placed = sharding.place_batch(self.mesh, placed)
-            self.state, metrics = train_step(self.state, placed)
+            if compiled:
+                self.state, metrics = train_step(self.state, placed)
+                self._count(plan, batch)
+            else:  # the first step is mostly compilation: it tells nothing of the speed
+                self.progress.say(f"compiling phase {phase.name}")
+                with self.progress.paused():
+                    self.state, metrics = jax.block_until_ready(train_step(self.state, placed))
+                compiled = True
             self.step += 1
             self.finite.append(metrics["finite"])
-            self._count(plan, batch)
-            last = self.step == plan.stop_step
-            if last or self.step % config.logging.every_steps == 0:
-                self._report(plan, metrics, batch)
-            evaluates = last or self.step % config.evaluation.every_steps == 0
-            saves = last or self.step % config.checkpoint.every_steps == 0
-            if evaluates or saves:
-                jax.block_until_ready(metrics)  # or steps in flight would count as paused
-            with self.progress.paused():
-                if evaluates:
-                    self._evaluate(plan)
-                if last:
-                    self._write("phase", plan, event="end")
-                if saves:
-                    self._save(plan)
+            yield batch, metrics
 
     def _write(self, kind: str, plan: PhasePlan, **fields) -> None:
         tokens = plan.tokens_at(self.step)
         self.log.write(kind, step=self.step, phase=plan.phase.name, tokens=tokens, **fields)
 
     def _save(self, plan: PhasePlan) -> None:
-        origin = plan.origin_at(self.step)
+        origin = dataclasses.replace(plan.origin_at(self.step), updates=self._updates())
         self.checkpoints.save(self.step, self.state.params, self.state.opt_state, origin)
+
+    def _updates(self) -> int:
+        """Adam's count: the updates that the run and those it continues have made."""
+        return int(optax.tree_utils.tree_get(self.state.opt_state, "count"))
 
     def _count(self, plan: PhasePlan, batch: Mapping[str, np.ndarray]) -> None:
         segments = batch["segment_ids"]
@@ -252,7 +309,9 @@ class Run:
         passes = plan.mixture.epochs_after((self.step - plan.first_step) * plan.phase.batch_size)
         epochs = {f"epochs/{name}": count for name, count in passes.items()}
         rows = zlib.crc32(batch["rows"].tobytes(), zlib.crc32(batch["sources"].tobytes()))
-        self._write("train", plan, **metrics, **epochs, rows=f"{rows:08x}", **rate)
+        skipped = self.step - (self._updates() - self.start.origin.updates)
+        self._write("train", plan, **metrics, skipped=skipped, **epochs, rows=f"{rows:08x}", **rate)
+        self.checkpoints.check()
         if len(self.finite) == self.finite.maxlen and not np.any(jax.device_get(list(self.finite))):
             # Nothing is saved: every checkpoint is finite, and one of now would let a restart go on
             # as if nothing had happened.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import jax
 from tokenizers import Tokenizer
 
-from cpt_jax import checkpoint
-from cpt_jax.config import Config, to_dict
+from cpt_jax import checkpoint, telemetry
+from cpt_jax.config import Config, phase_steps, to_dict
 from cpt_jax.data.sources import Source, open_source, prepare_command, shared_tokenizer
 from cpt_jax.model import hub, modernbert
 from cpt_jax.model.spec import SIZES, ModelSpec
@@ -98,6 +99,41 @@ def prepare_start(config: Config, workdir: Path) -> Start:
     return Start(spec, train, heldout, vocabulary, origin, description)
 
 
+def check_history(config: Config, workdir: Path) -> None:
+    """Makes sure that what a run in ``workdir`` has written goes with what is asked of it now.
+
+    Raises:
+      ValueError: a metrics.jsonl that is not a run's; checkpoints that were there and are gone, as
+        starting anew would drop the metrics; a model exported already in another dtype.
+    """
+    metrics, export = workdir / telemetry.METRICS, workdir / "export"
+    lines = telemetry.read_metrics(metrics) if metrics.exists() else []
+    if lines and checkpoint.latest_step(workdir) is None:
+        reached = max(line["step"] for line in lines)
+        began = checkpoint.read_run(workdir)["config"]["checkpoint"]["every_steps"]
+        every = max(began, config.checkpoint.every_steps)  # it may be another than at the start
+        first = min(every, phase_steps(config.phases[0], config.data.seq_len))
+        # A save begins when the one before it is whole: past two of them there was a checkpoint.
+        if reached > first + every or not (workdir / "checkpoints").is_dir():
+            raise ValueError(
+                f"{workdir}: {metrics.name} tells of {reached} steps and there is no complete "
+                "checkpoint: they were deleted. Put checkpoints/ back; or, to train from the "
+                "beginning, delete the run directory or name another --workdir"
+            )
+        print(
+            f"{workdir}: stopped at step {reached} before its first checkpoint: starting anew",
+            file=sys.stderr,
+        )
+    if (export / "config.json").is_file():
+        there = json.loads((export / "config.json").read_text()).get("dtype")
+        if there != config.export.dtype:
+            raise ValueError(
+                f"config.export.dtype: {config.export.dtype!r}, and {export} is written already, "
+                f"in {there}. Write another with\n  python -m convert to-hf {workdir} DIRECTORY "
+                f"--dtype {config.export.dtype}"
+            )
+
+
 def initial_params(config: Config, spec: ModelSpec) -> dict[str, Any]:
     """Returns the parameters that ``config.init`` names, fp32, by path.
 
@@ -110,11 +146,7 @@ def initial_params(config: Config, spec: ModelSpec) -> dict[str, Any]:
         return modernbert.init_params(spec, key)
     if checkpoint.names_checkpoint(source):
         params = checkpoint.load_params(source)
-        expected = spec.param_shapes()
-        found = {name: array.shape for name, array in params.items()}
-        if found != expected:
-            different = sorted(dict(found.items() ^ expected.items()))
-            raise ValueError(f"{source}: other parameters than the model's: {different}")
+        hub.check_params(source, spec, params)
         return params
     return hub.load_params(source, spec)
 
