@@ -115,7 +115,7 @@ def test_a_data_set_of_tensorflow_datasets(tmp_path, tokenizer, jsonl):
 @pytest.mark.parametrize("kind", ["datasets", "tfds"])
 def test_a_library_that_is_not_installed(monkeypatch, kind):
     monkeypatch.setitem(sys.modules, {"tfds": "tensorflow_datasets"}.get(kind, kind), None)
-    with pytest.raises(ValueError, match=rf"pip install 'cpt_jax\[{kind}\]'$"):
+    with pytest.raises(ValueError, match=rf"pip install -e '.\[{kind}\]'$"):
         find_inputs([f"{kind}:notes"])
 
 

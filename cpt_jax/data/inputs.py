@@ -191,7 +191,7 @@ def _library(module: str, kind: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         extra = EXTRAS[kind]
-        raise ValueError(f"{kind}:... needs {module}: pip install 'cpt_jax[{extra}]'") from error
+        raise ValueError(f"{kind}:... needs {module}: pip install -e '.[{extra}]'") from error
 
 
 @contextlib.contextmanager
@@ -201,7 +201,7 @@ def _one_line_errors(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         extra = EXTRAS.get(name.split(":", 1)[0])
-        install = f": pip install 'cpt_jax[{extra}]'" if extra else ""
+        install = f": pip install -e '.[{extra}]'" if extra else ""
         raise ValueError(f"{error}{install}") from error
     except Exception as error:
         text = str(error).replace(name, _without_keys(name)).strip()
