@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from cpt_jax.data.mixture import Mixture, batches
@@ -54,16 +55,13 @@ def make_corpus(folder: Path, tokens: int, mean_length: int, seq_len: int, seed:
 
 
 def documents_of(source: Source, folder: Path) -> Any:
-    """The same token ids as an Arrow data set, a document per record."""
-    rows = (source[i] for i in range(len(source)))
-    segments = (row["input_ids"][row["segment_ids"] == s] for row in rows for s in segments_in(row))
-    features = datasets.Features({"input_ids": datasets.List(datasets.Value("int32"))})
-    made = datasets.Dataset.from_generator(
-        lambda: ({"input_ids": ids} for ids in segments),
-        features=features,
-        cache_dir=str(folder / "hf"),
-    )
-    return made.with_format("numpy")
+    """The same token ids as an Arrow data set on disk: a document, or a piece of one, a record."""
+    rows = [source[i] for i in range(len(source))]
+    pieces = [row["input_ids"][row["segment_ids"] == s] for row in rows for s in segments_in(row)]
+    ends = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
+    column = pa.ListArray.from_arrays(pa.array(ends), pa.array(np.concatenate(pieces)))
+    datasets.Dataset(pa.table({"input_ids": column})).save_to_disk(str(folder / "documents"))
+    return datasets.load_from_disk(str(folder / "documents")).with_format("numpy")
 
 
 def segments_in(row: dict[str, Any]) -> range:

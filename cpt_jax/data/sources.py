@@ -238,7 +238,7 @@ def _open_plan(
     for name in ("pieces", "row_offsets"):
         file = path / f"{split}.{name}.npy"
         try:
-            arrays.append(np.load(file, mmap_mode="r"))
+            arrays.append(np.asarray(np.load(file, mmap_mode="r")))
         except (ValueError, EOFError) as error:
             raise ValueError(f"{file}: not readable: {error}: {DAMAGED}") from error
     pieces, offsets = arrays
