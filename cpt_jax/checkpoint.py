@@ -78,13 +78,14 @@ def open_run(workdir: Path, description: Mapping[str, Any]) -> None:
 def refuse_other_run(workdir: Path, description: Mapping[str, Any]) -> None:
     """Raises ValueError, with every difference, unless ``workdir`` is the run described.
 
-    Keys of ``description`` are compared, other keys of the run are not; nor is what a resumed run
-    may change (``config.RESUMABLE``).
+    Keys that both have are compared, but not what a resumed run may change
+    (``config.RESUMABLE``).
     """
     old = read_run(workdir)
+    old, new = ({k: d[k] for k in description if k in old} for d in (old, description))
     found = [
         line
-        for line in config_lib.differences({k: old.get(k, {}) for k in description}, description)
+        for line in config_lib.differences(old, new)
         if not any(trees.matches(p, line.split(":")[0]) for p in config_lib.RESUMABLE)
     ]
     if found:

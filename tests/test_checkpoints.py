@@ -20,6 +20,7 @@ from convert.__main__ import main as convert
 from cpt_jax import checkpoint, lock, saving, sharding, telemetry
 from cpt_jax import config as config_lib
 from cpt_jax.checkpoint import Origin
+from cpt_jax.data.prepare import prepare
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.saving import Checkpoints
 from cpt_jax.training import signals, start
@@ -317,6 +318,45 @@ def test_an_export_in_another_dtype_is_named(begun):
     (run / "export" / "config.json").write_text('{"dtype": "bfloat16"}')
     with pytest.raises(ValueError, match=r"in bfloat16.*\n.*convert to-hf .* --dtype float32"):
         start.check_history(config, run)
+
+
+def resume(config: config_lib.Config, run: Path) -> None:
+    checkpoint.open_run(run, start.prepare_start(config, run).description)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("template", r"corpora\.a\.template: '\[CLS\] text \[SEP\]' -> 'text \[SEP\]'"),
+        ("text", r"corpora\.a\.documents: 40 -> 50"),
+        ("tokenizer", r"corpora\.a\.tokenizer: '[0-9a-f]{12}' -> '[0-9a-f]{12}'"),
+        ("shape", r"config\.model\.overrides\.hidden_size: 16 -> 32"),
+    ],
+)
+def test_a_resume_under_other_data_says_what_changed(tmp_path, change, line):
+    tiny_run.corpus(tmp_path, "a", 40, seed=1)
+    raw = tiny_run.raw_config(tmp_path)
+    raw["data"]["sources"] = raw["data"]["sources"][:1]
+    resume(config_lib.parse(raw), tmp_path / "run")
+
+    tokenizer, text, options = tmp_path / "tokenizer", tmp_path / "a.jsonl", {}
+    if change == "template":
+        options["template"] = "text [SEP]"
+    elif change == "tokenizer":
+        tokenizer = shutil.copytree(tokenizer, tmp_path / "other tokenizer")
+        file = tokenizer / "tokenizer.json"
+        file.write_text(file.read_text().replace('"w118"', '"word"'))
+    elif change == "text":
+        tiny_run.corpus(tmp_path, "b", 50, seed=2)
+        text = tmp_path / "b.jsonl"
+    else:
+        raw["model"] = raw["model"] | {"overrides": tiny_run.MODEL | {"hidden_size": 32}}
+    seq_len, share = tiny_run.SEQ_LEN, 0.2
+    out = tmp_path / "other"
+    prepare([str(text)], tokenizer, out, seq_len=seq_len, heldout_fraction=share, **options)
+    raw["data"]["sources"][0]["path"] = str(out)
+    with pytest.raises(ValueError, match=f"(?s)holds another run.*{line}"):
+        resume(config_lib.parse(raw), tmp_path / "run")
 
 
 # --- averages

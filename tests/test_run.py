@@ -343,7 +343,7 @@ def test_data_of_another_tokenizer_is_refused(raw, detour, tmp_path):
 
 def test_what_a_run_records(detour):
     written = json.loads((detour / "config.json").read_text())
-    assert set(written) == {"config", "data", "model", "origin", "versions", "started"}
+    assert set(written) == {"config", "data", "corpora", "model", "origin", "versions", "started"}
     assert written["versions"]["jax"] == jax.__version__
     (start,) = provenance.read_starts(detour)
     assert (start["step"], start["init"]) == (0, {"source": "scratch"})

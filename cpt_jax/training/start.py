@@ -88,6 +88,7 @@ def prepare_start(config: Config, workdir: Path) -> Start:
     description = {
         "config": to_dict(config),
         "data": data,
+        "corpora": {name: _corpus(source) for name, source in train.items()},
         "model": json.loads(json.dumps(spec.to_hf())),
         "origin": dataclasses.asdict(origin),
     }
@@ -97,6 +98,16 @@ def prepare_start(config: Config, workdir: Path) -> Start:
         size=tokenizer["vocab_size"],
     )
     return Start(spec, train, heldout, vocabulary, origin, description)
+
+
+def _corpus(source: Source) -> dict[str, Any]:
+    """Returns what a person would ask of a corpus whose fingerprint has changed."""
+    manifest = source.manifest
+    return {
+        "tokenizer": manifest["tokenizer"]["sha256"][:12],
+        **{key: manifest[key] for key in ("template", "seed", "heldout_fraction", "documents")},
+        "tokens": source.tokens,
+    }
 
 
 def check_history(config: Config, workdir: Path) -> None:
