@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tiny_corpus
 
-from cpt_jax.data.mixture import Interleaving, Mixture, batches
+from cpt_jax.data.mixture import Interleaving, Mixture, batches, first_rows
 from cpt_jax.data.sources import Source, open_source, shared_tokenizer
 from cpt_jax.seeds import hash_seed
 
@@ -293,13 +293,17 @@ def test_sources_that_do_not_go_together(tmp_path, tokenizer, sources):
 
 STALLED = """
 import os, sys
-from cpt_jax.data.mixture import Mixture, batches
+from cpt_jax.data.mixture import Mixture, batches, first_rows
 from cpt_jax.data.sources import open_source
 
 source = open_source(sys.argv[1])
 shard = source.path / "shards" / "00000-000.array_record"
 shard.unlink()
 os.mkfifo(shard)  # opening it waits for a writer, and none comes
+try:
+    next(first_rows(source, 2, stall_seconds=0.5))
+except TimeoutError as error:
+    print(error)
 mixture = Mixture({"c": source}, {"c": 1}, 7)
 settings = {"batch_size": 2, "first_ordinal": 0, "start_step": 0, "stop_step": 9}
 for batch in batches(mixture, stall_seconds=0.5, **settings):
@@ -317,10 +321,18 @@ def test_a_stalled_reader_is_named_and_the_program_ends(tmp_path, tokenizer, rep
         timeout=60,
     )
     assert done.returncode == 1
-    assert re.search(
-        r"TimeoutError: no batch for 0.5 s.*00000-000.array_record: records? \d", done.stderr
-    )
-    assert not done.stdout
+    message = r"no data for 0.5 s.*00000-000.array_record: records? \d"
+    assert re.search(f"TimeoutError: {message}", done.stderr)
+    (line,) = done.stdout.splitlines()
+    assert re.match(message, line)
+
+
+def test_first_rows(sources):
+    web = sources["web"]
+    found = list(first_rows(web, 5))
+    assert [row["row"] for row in found] == list(range(5))
+    for row in found:
+        np.testing.assert_array_equal(row["input_ids"], web[row["row"]]["input_ids"])
 
 
 def test_readers_end_with_the_loop_that_reads(sources):

@@ -5,7 +5,7 @@ import math
 import queue
 import threading
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, cast
@@ -194,13 +194,27 @@ def batches(
     host = range(process_index * size, (process_index + 1) * size)
     steps = range(start_step, stop_step)
     source = _HostBatches(mixture, batch_size, first_ordinal, steps, host)
-    return _read_ahead(source, max(1, num_threads), prefetch, stall_seconds)
+    return _read_ahead(
+        source.__getitem__, len(source), mixture.reading, num_threads, prefetch, stall_seconds
+    )
+
+
+def first_rows(
+    source: Source, count: int, stall_seconds: float = STALL_SECONDS
+) -> Generator[dict[str, Any], None, None]:
+    """Yields rows 0 .. count - 1 of a source. Raises what `batches` raises when asked for one."""
+    return _read_ahead(source.__getitem__, count, source.reading, 1, 4, stall_seconds)
 
 
 def _read_ahead(
-    source: _HostBatches, num_threads: int, prefetch: int, stall_seconds: float
-) -> Generator[dict[str, np.ndarray], None, None]:
-    """Yields a source's elements in order.
+    element: Callable[[int], dict[str, Any]],
+    count: int,
+    reading: Callable[[], list[str]],
+    num_threads: int,
+    prefetch: int,
+    stall_seconds: float,
+) -> Generator[dict[str, Any], None, None]:
+    """Yields elements 0 .. count - 1 in order.
 
     Its threads are daemons: those of an executor, which Grain uses, would keep a program with a
     stalled read from ending.
@@ -211,17 +225,17 @@ def _read_ahead(
         while task := asked.get():
             index, result = task
             try:
-                result.set_result(source[index])
+                result.set_result(element(index))
             except BaseException as error:
                 result.set_exception(error)
 
-    threads = [threading.Thread(target=read, daemon=True) for _ in range(num_threads)]
+    threads = [threading.Thread(target=read, daemon=True) for _ in range(max(1, num_threads))]
     for thread in threads:
         thread.start()
-    indices, waiting = iter(range(len(source))), deque[Future]()
+    indices, waiting = iter(range(count)), deque[Future]()
 
-    def ask(count: int) -> None:
-        for index in islice(indices, count):
+    def ask(n: int) -> None:
+        for index in islice(indices, n):
             waiting.append(Future())
             asked.put((index, waiting[-1]))
 
@@ -231,18 +245,18 @@ def _read_ahead(
         while waiting:
             result = waiting.popleft()
             try:
-                batch = result.result(stall_seconds)
+                found = result.result(stall_seconds)
             except TimeoutError as error:
                 if result.done():
                     raise
                 patience = 0.0
-                places = "; ".join(source.mixture.reading()) or "no read is under way"
+                places = "; ".join(reading()) or "no read is under way"
                 raise TimeoutError(
-                    f"no batch for {stall_seconds:g} s: a disk or network that does not answer?"
+                    f"no data for {stall_seconds:g} s: a disk or network that does not answer?"
                     f" Waiting for {places}"
                 ) from error
             ask(1)
-            yield batch
+            yield found
     finally:
         with contextlib.suppress(queue.Empty):
             while True:

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 
 from cpt_jax import checkpoint, provenance, saving, sharding, telemetry, trees
 from cpt_jax.config import Config, Phase
+from cpt_jax.data.mixture import first_rows
 from cpt_jax.data.sources import Source
 from cpt_jax.lock import Lock
 from cpt_jax.model import flops, hub, modernbert
@@ -343,6 +344,7 @@ class Run:
         size = self.config.evaluation.batch_size
         count = min(len(source), self.config.evaluation.rows_per_source)
         shape = (size, self.config.data.seq_len)
+        rows = first_rows(source, count)
         for first in range(0, count, size):
             batch = {
                 "input_ids": np.full(shape, self.start.spec.pad_token_id or 0, np.int32),
@@ -350,7 +352,7 @@ class Run:
                 "ordinals": np.arange(first, first + size, dtype=np.uint32),
             }
             for i in range(min(size, count - first)):
-                row = source[first + i]
+                row = next(rows)
                 batch["input_ids"][i], batch["segment_ids"][i] = (
                     row["input_ids"],
                     row["segment_ids"],
