@@ -346,9 +346,9 @@ def attempt(case: Case, folder: Path) -> str:
         root = Path(directory) / "here"
         shutil.copytree(folder, root)
         case.make(root)
-        before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+        before = _state(root)
         done = run(root, shlex.split(case.command))
-        after = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+        after = _state(root)
         said = done.stderr.strip().replace(f"{root.resolve()}/", "").replace(f"{root}/", "")
         told = f"{case.what}: python -m {case.command}\n{done.stdout}{said}"
         assert done.returncode not in (0, None), f"it was accepted: {told}"
@@ -358,6 +358,11 @@ def attempt(case: Case, folder: Path) -> str:
         changed = [name for name in changed if "__pycache__" not in name]
         assert not changed, f"left behind {changed}: {told}"
         return said[said.index("error: ") + len("error: ") :]
+
+
+def _state(root: Path) -> dict[Path, int]:
+    """Returns all there is in a folder, files with the time of their last change."""
+    return {path: path.stat().st_mtime_ns * path.is_file() for path in root.rglob("*")}
 
 
 def table(cases: Iterable[Case], folder: Path, faults: list[str]) -> str:

@@ -111,8 +111,8 @@ def test_no_text_in_what_is_said_of_a_bad_document(python, tmp_path):
     (tmp_path / "all.py").write_text(
         "import sys\nfrom cpt_jax.data import prepare\n"
         f"for name in {list(BAD)}:\n"
-        "    sys.argv[1:] = ['--input', f'{name}.jsonl', '--tokenizer', 'tokenizer', '--out', 'new']\n"
-        "    sys.argv += ['--workers', '1']\n"
+        "    sys.argv[1:] = ['--input', f'{name}.jsonl', '--tokenizer', 'tokenizer']\n"
+        "    sys.argv += ['--out', 'new', '--workers', '1']\n"
         "    try:\n        prepare.main()\n"
         "    except SystemExit as stop:\n        assert stop.code\n"
     )
