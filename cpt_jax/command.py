@@ -145,5 +145,6 @@ def _explain_flag(error: Exception, file: Path | None) -> str:
     if "in argv before a value" in text:
         return "--config=FILE comes before the --config.FIELD=VALUE that override its fields"
     if found := re.search(r"flag --(\S+?)=(.*?): (.*)", text, re.DOTALL):
-        return f"--{found[1]}: {found[2]!r} is of another type than the field ({found[3]})"
+        reason = re.sub(r"^\('(.*)', .*\)$", r"\1", found[3])  # some are tuples in words
+        return f"--{found[1]}: {found[2]!r} is of another type than the field ({reason})"
     return text

@@ -53,12 +53,16 @@ def main(config: Config) -> int:
 
 def _check(config: Config, workdir: Path) -> None:
     """Prints what the cheap half of a preflight warns of; refuses to go on where it says stop."""
+    from cpt_jax import sharding
     from cpt_jax.preflight.plan import check_plan
+    from cpt_jax.training import loop
     from cpt_jax.training.plan import plan_run
     from cpt_jax.training.start import prepare_start
 
     start = prepare_start(config, workdir)
-    lines = check_plan(config, start, plan_run(config, start.train, start.origin), workdir)
+    plans = plan_run(config, start.train, start.origin)
+    loop.check_phases(config, start, plans, sharding.make_mesh())
+    lines = check_plan(config, start, plans, workdir)
     stops = [line for line in lines if line.level == "stop" and _PREFLIGHT.value]
     for line in lines:
         if line.level != "ok" and line not in stops:

@@ -17,8 +17,10 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Where the run is, or would be."
 
 def main(config: Config) -> int:
     """Prints the lines; returns the exit status."""
+    from cpt_jax import sharding
     from cpt_jax.preflight.model import check_model
     from cpt_jax.preflight.plan import check_plan
+    from cpt_jax.training import loop
     from cpt_jax.training.plan import plan_run
     from cpt_jax.training.start import prepare_start
 
@@ -27,6 +29,7 @@ def main(config: Config) -> int:
     with command.refusing(ValueError, OSError):
         start = prepare_start(config, workdir or Path("."))
         plans = plan_run(config, start.train, start.origin)
+        loop.check_phases(config, start, plans, sharding.make_mesh())
         for line in check_plan(config, start, plans, workdir):
             lines.append(line)
             print(line, flush=True)

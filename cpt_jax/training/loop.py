@@ -56,12 +56,7 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
             undo.callback(Lock(workdir).release)
         start = prepare_start(config, workdir)
         plans = plan_run(config, start.train, start.origin)
-        for plan in plans:
-            rows = plan.phase.batch_size // plan.phase.microbatches
-            sharding.check_divisible(mesh, rows, f"a micro-batch of phase {plan.phase.name!r}")
-            trees.select(start.spec.param_shapes(), plan.phase.freeze)
-            _check_masks(plan.phase, start.spec)
-        sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
+        check_phases(config, start, plans, mesh)
         check_history(config, workdir)
         params, init = None, {}
         if checkpoint.latest_step(workdir) is None:
@@ -73,6 +68,16 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
             run = Run(config, workdir, mesh, start, plans, params)
         run.closing = undo.pop_all()
         return run
+
+
+def check_phases(config: Config, start: Start, plans: list[PhasePlan], mesh: Mesh) -> None:
+    """Raises ValueError for phases that this model or these devices cannot run."""
+    for plan in plans:
+        rows = plan.phase.batch_size // plan.phase.microbatches
+        sharding.check_divisible(mesh, rows, f"a micro-batch of phase {plan.phase.name!r}")
+        trees.select(start.spec.param_shapes(), plan.phase.freeze)
+        _check_masks(plan.phase, start.spec)
+    sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
 
 
 def _check_masks(phase: Phase, spec: ModelSpec) -> None:
