@@ -23,6 +23,23 @@ from cpt_jax import config as config_lib
 BAD_INPUT = 2  # exit status
 MODULE = "'config_config'"  # what the library calls the config file
 
+
+class WholeNumber(flags.IntegerParser):
+    """Reads a whole number, 1e9 too: what a config file may say, a flag may."""
+
+    def convert(self, argument: str | int) -> int:
+        """Returns the number; raises ValueError for what is none."""
+        try:
+            return super().convert(argument)
+        except ValueError as error:
+            with contextlib.suppress(ValueError):
+                if float(argument).is_integer():
+                    return int(float(argument))
+            raise error
+
+
+config_flags.register_flag_parser_for_type(int, WholeNumber())
+
 # Fields that the file does not set are taken too: `config.parse` knows which there are, and names
 # the nearest of them, and model.overrides holds any field of the model.
 _CONFIG = config_flags.DEFINE_config_file(

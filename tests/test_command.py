@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from configs import cpt
-from cpt_jax import config
+from cpt_jax import command, config
 from cpt_jax.config import phase_steps
 
 
@@ -64,3 +64,11 @@ def test_quick_is_quick_whatever_the_rows_and_the_batch(arguments):
     assert [phase_steps(phase, 128) for phase in parsed.phases] == [10, 5]
     assert parsed.phases[0].tokens == 10 * 4 * 128
     assert parsed.phases[0].learning_rate.warmup_tokens == 4 * 128
+
+
+def test_a_flag_takes_the_whole_numbers_that_a_file_does():
+    parser = command.WholeNumber()
+    assert [parser.parse(text) for text in ("1e9", "64", "-3")] == [10**9, 64, -3]
+    for text in ("1.5", "long", "inf", "1e"):
+        with pytest.raises(ValueError, match="invalid literal"):
+            parser.parse(text)

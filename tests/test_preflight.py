@@ -79,6 +79,7 @@ def swapped(theta, other):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "better"),
     [
@@ -117,6 +118,7 @@ def test_another_tokenizer_of_the_same_size(shared, notes):
     assert "another tokenizer" in line.text
 
 
+@pytest.mark.slow
 def test_documents_that_see_each_other(shared, notes, monkeypatch):
     run, start = trained(shared, corpus(notes, "a", shared))
     params = {k: jnp.asarray(v) for k, v in start_lib.initial_params(run, start.spec).items()}
@@ -238,6 +240,7 @@ def test_targets_a_row(root):
     assert worst([clm, Line("stop", "x", ""), Line("warn", "y", "")]) == "stop"
 
 
+@pytest.mark.slow
 def test_the_command_says_all_and_writes_nothing(root, tmp_path, repo):
     (tmp_path / "run.py").write_text(
         f"import sys\nsys.path.insert(0, {str(repo / 'tests')!r})\n"
