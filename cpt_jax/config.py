@@ -135,6 +135,7 @@ class Logging:
 
     every_steps: int = 10
     tensorboard: bool = True
+    wandb_project: str | None = None  # Weights & Biases: numbers only, key from WANDB_API_KEY
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 import collections
 import contextlib
+import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import statistics
@@ -28,12 +30,21 @@ class RunLog:
       workdir: the run directory; made if absent.
       process_index: only process 0 writes; in the others every method does nothing.
       tensorboard: whether to write event files as well.
+      tracker: a Weights & Biases run that gets the numbers too.
     """
 
-    def __init__(self, workdir: str | Path, *, process_index: int = 0, tensorboard: bool = True):
+    def __init__(
+        self,
+        workdir: str | Path,
+        *,
+        process_index: int = 0,
+        tensorboard: bool = True,
+        tracker: "Tracker | None" = None,
+    ):
         self.path = Path(workdir) / METRICS
         self._writes = process_index == 0
         self._tensorboard = tensorboard and self._writes
+        self._tracker = tracker
         self._lines = None
         self._events = None
         self._purge_step = None
@@ -101,9 +112,14 @@ class RunLog:
                 "Nothing before them is lost: the same command goes on from the last checkpoint "
                 "once the disk has room"
             ) from error
+        if self._tracker is not None:
+            self._tracker.write(dict(_scalars(kind, fields)), int(step))
 
     def close(self) -> None:
-        """Closes the files; a later ``write`` opens them again."""
+        """Closes the files and ends the tracker's run; a later ``write`` opens the files again."""
+        if self._tracker is not None:
+            self._tracker.close()
+            self._tracker = None
         for file in (self._lines, self._events):
             if file is not None:
                 with contextlib.suppress(OSError):  # what could not be written was told by `write`
@@ -126,14 +142,71 @@ class RunLog:
             if self._purge_step is not None:
                 start = proto.SessionLog(status=proto.SessionLog.START)
                 events.append(proto.Event(step=self._purge_step, session_log=start))
-        group = f"{kind}/{fields['source']}" if "source" in fields else kind
-        for name, value in fields.items():
-            if isinstance(value, int | float):
-                scalar = summary.scalar(f"{group}/{name}", value)
-                events.append(proto.Event(wall_time=now, step=step, summary=scalar))
+        for name, value in _scalars(kind, fields):
+            scalar = summary.scalar(name, value)
+            events.append(proto.Event(wall_time=now, step=step, summary=scalar))
         for event in events:
             self._events.write(event.SerializeToString())
         self._events.flush()
+
+
+class Tracker:
+    """A Weights & Biases run that is sent numbers, their names and the project's: nothing else.
+
+    No config, no console output, no code, no command line, nothing of the machine. The key is read
+    from the environment by ``wandb`` itself.
+
+    Args:
+      workdir: the run directory; ``wandb`` keeps its files there.
+      project: the project's name.
+    """
+
+    def __init__(self, workdir: Path, project: str):
+        wandb: Any = importlib.import_module("wandb")
+        settings = wandb.Settings(
+            console="off",
+            disable_code=True,
+            disable_git=True,
+            disable_job_creation=True,
+            save_code=False,
+            x_disable_meta=True,
+            x_disable_stats=True,
+        )
+        # The same at each start of this run, so that it goes on in one curve.
+        name = hashlib.sha256((workdir / "config.json").read_bytes()).hexdigest()[:16]
+        self._run = wandb.init(
+            project=project, id=name, name=name, resume="allow", dir=str(workdir), settings=settings
+        )
+
+    @staticmethod
+    def check() -> None:
+        """Raises ValueError if ``wandb`` is not installed, or has no key."""
+        if importlib.util.find_spec("wandb") is None:
+            raise ValueError(
+                "config.logging.wandb_project: wandb is not installed: pip install -e '.[wandb]', "
+                "or leave the field at None"
+            )
+        if not os.environ.get("WANDB_API_KEY") and os.environ.get("WANDB_MODE") != "offline":
+            raise ValueError(
+                "config.logging.wandb_project: no key in the environment: set WANDB_API_KEY, or "
+                "WANDB_MODE=offline to send nothing yet"
+            )
+
+    def write(self, numbers: dict[str, float], step: int) -> None:
+        """Sends the numbers of a line."""
+        self._run.log(numbers, step=step)
+
+    def close(self) -> None:
+        """Waits until all is sent."""
+        self._run.finish()
+
+
+def _scalars(kind: str, fields: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yields a line's numbers by the names of curves: ``train/loss``, ``eval/notes/mlm_loss``."""
+    group = f"{kind}/{fields['source']}" if "source" in fields else kind
+    for name, value in fields.items():
+        if isinstance(value, int | float):
+            yield f"{group}/{name}", value
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:

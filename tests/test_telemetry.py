@@ -2,16 +2,20 @@
 
 import contextlib
 import importlib
+import importlib.machinery
 import io
 import json
 import math
 import struct
+import sys
+import types
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cpt_jax import telemetry
 from cpt_jax.telemetry import Progress, RunLog, read_metrics
 
 # --- metrics.jsonl
@@ -21,8 +25,8 @@ from cpt_jax.telemetry import Progress, RunLog, read_metrics
 def open_log():
     """Makes logs of a directory, and closes them at the end of the test."""
     with contextlib.ExitStack() as stack:
-        yield lambda workdir, **options: stack.enter_context(
-            RunLog(workdir, **({"tensorboard": False} | options))
+        yield lambda workdir, tensorboard=False, **options: stack.enter_context(
+            RunLog(workdir, tensorboard=tensorboard, **options)
         )
 
 
@@ -173,6 +177,65 @@ def test_tensorboard_events(tmp_path, open_log):
     }
     # what TensorBoard needs to hide the first run's events from step 8 on
     assert sessions == [(8, proto.SessionLog.START)]
+
+
+# --- Weights & Biases
+
+
+class FakeWandb(types.ModuleType):
+    """What is asked of the library, and what it would send."""
+
+    def __init__(self):
+        super().__init__("wandb")
+        self.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
+        self.settings, self.started, self.sent, self.finished = {}, {}, [], False
+
+    def Settings(self, **settings):
+        self.settings = settings
+
+    def init(self, *, settings, **started):
+        self.started = started
+        return self
+
+    def log(self, numbers, *, step):
+        self.sent.append((step, numbers))
+
+    def finish(self):
+        self.finished = True
+
+
+def test_wandb_is_sent_numbers_and_nothing_else(tmp_path, monkeypatch):
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setenv("WANDB_API_KEY", "a planted secret")
+    (tmp_path / "config.json").write_text('{"config": "a planted sentence"}')
+    telemetry.Tracker.check()
+    with RunLog(tmp_path, tensorboard=False, tracker=telemetry.Tracker(tmp_path, "detours")) as log:
+        log.write("train", step=1, loss=0.5, phase="clm", rows="9f1c", finite=True)
+        log.write("eval", step=2, source="notes", mlm_loss=1.5)
+    assert wandb.sent == [
+        (1, {"train/loss": 0.5, "train/finite": True}),
+        (2, {"eval/notes/mlm_loss": 1.5}),
+    ]
+    assert wandb.finished
+    assert wandb.settings["console"] == "off"
+    assert wandb.settings["disable_git"]
+    assert wandb.settings["x_disable_meta"]
+    assert wandb.started["project"] == "detours"
+    assert set(wandb.started) == {"project", "id", "name", "resume", "dir"}
+    written = [file.read_text() for file in tmp_path.iterdir()]
+    assert "planted" not in str([wandb.settings, wandb.started, wandb.sent])
+    assert not any("secret" in text for text in written)
+
+
+def test_wandb_wants_the_library_and_a_key(monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    with pytest.raises(ValueError, match=r"wandb is not installed: pip install -e '\.\[wandb\]'"):
+        telemetry.Tracker.check()
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb())
+    with pytest.raises(ValueError, match="set WANDB_API_KEY"):
+        telemetry.Tracker.check()
 
 
 # --- the progress line

@@ -58,6 +58,8 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
         plans = plan_run(config, start.train, start.origin)
         check_phases(config, start, plans, mesh)
         check_history(config, workdir)
+        if config.logging.wandb_project:
+            telemetry.Tracker.check()
         params, init = None, {}
         if checkpoint.latest_step(workdir) is None:
             params = initial_params(config, start.spec)  # before anything is written: it may fail
@@ -122,8 +124,12 @@ class Run:
         self.state = self._initial_state(params)
         self.step = int(self.state.step)
         host = jax.process_index()
+        project = config.logging.wandb_project
         self.log = telemetry.RunLog(
-            workdir, process_index=host, tensorboard=config.logging.tensorboard
+            workdir,
+            process_index=host,
+            tensorboard=config.logging.tensorboard,
+            tracker=telemetry.Tracker(workdir, project) if project and host == 0 else None,
         )
         peak = flops.peak_flops(jax.local_devices()[0].device_kind)
         self.progress = telemetry.Progress(
