@@ -159,7 +159,7 @@ def root_cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return first if len(first) <= 300 else f"{first[:300]} ..."
+    return first if len(first) <= 300 else f"{first[:100]} ... {first[-200:]}"  # paths between
 
 
 def names_checkpoint(reference: str) -> bool:

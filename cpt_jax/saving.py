@@ -112,11 +112,11 @@ class Checkpoints:
             yield
         except Exception as error:  # Orbax, TensorStore and the file system each have their own
             last = latest_step(self._run)
-            kept = "there is none yet" if last is None else f"the last one is of step {last}"
+            there = "anew" if last is None else f"from the checkpoint of step {last}"
             raise SaveError(
                 f"{self._run}: a checkpoint could not be saved: {root_cause(error)}\n"
-                f"The run stops rather than go on unsaved; {kept}, and the same command goes on "
-                "from there once the disk has room and may be written"
+                "The run stops rather than go on unsaved. Once the disk has room and may be written, "
+                f"the same command goes on, {there}"
             ) from error
 
 

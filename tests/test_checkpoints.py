@@ -89,7 +89,7 @@ def test_a_save_that_fails_stops_the_run(tmp_path, disk_full):
     checkpoints.check()
     checkpoints.close()
     checkpoints = Checkpoints(tmp_path)
-    message = f"(?s){tmp_path}: a checkpoint could not be saved: .*the last one is of step 1"
+    message = f"(?s){tmp_path}: a checkpoint could not be saved: .*from the checkpoint of step 1$"
 
     def save() -> None:
         checkpoints.save(2, *some_state(1), Origin())
@@ -115,7 +115,7 @@ def test_a_save_that_fails_at_the_end_is_told_by_close(tmp_path, disk_full):
     checkpoints = Checkpoints(tmp_path)
     with disk_full:
         checkpoints.save(1, *some_state(), Origin())
-        with pytest.raises(saving.SaveError, match="there is none yet"):
+        with pytest.raises(saving.SaveError, match="the same command goes on, anew"):
             checkpoints.close()
 
 
