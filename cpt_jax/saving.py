@@ -115,8 +115,8 @@ class Checkpoints:
             there = "anew" if last is None else f"from the checkpoint of step {last}"
             raise SaveError(
                 f"{self._run}: a checkpoint could not be saved: {root_cause(error)}\n"
-                "The run stops rather than go on unsaved. Once the disk has room and may be written, "
-                f"the same command goes on, {there}"
+                "The run stops rather than go on unsaved. Once the disk may be written and has "
+                f"room, the same command goes on, {there}"
             ) from error
 
 
