@@ -87,7 +87,8 @@ class Attention(nnx.Module):
         """What the block adds to the residual stream."""
         heads = x.shape[-1] // self.head_size
         qkv = self.Wqkv(x).reshape(*x.shape[:2], 3, heads, self.head_size)
-        q, k, v = (qkv[:, :, i] for i in range(3))
+        # The gradient of a split is one concatenation, that of three slices three padded sums.
+        q, k, v = (jnp.squeeze(y, 2) for y in jnp.split(qkv, 3, axis=2))
         q, k = (rotate(y, context.cos, context.sin) for y in (q, k))
         out = attention(q, k, v, context.k_start, context.k_end, window=self.window, causal=causal)
         return _drop(self.out_drop, self.Wo(out.reshape(x.shape)), dropout_key)
@@ -130,8 +131,12 @@ class Layer(nnx.Module):
     def __call__(self, x: Hidden, context: Context, causal: bool, dropout_key: Key) -> Hidden:
         """The residual stream after both blocks."""
         attn_key, mlp_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+        # Where the stream is not fenced, XLA's CPU compiler adds it up anew, from what every block
+        # before (or, for gradients, behind) gave, in each fusion that reads it: a time quadratic in
+        # the number of layers. `training.step.compiler_options` makes it honour the fences.
+        x = jax.lax.optimization_barrier(x)
         normed = x if self.attn_norm is None else self.attn_norm(x)
-        x = x + self.attn(normed, context, causal, attn_key)
+        x = jax.lax.optimization_barrier(x + self.attn(normed, context, causal, attn_key))
         return x + self.mlp(self.mlp_norm(x), mlp_key)
 
 

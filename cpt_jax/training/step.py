@@ -1,5 +1,6 @@
 """One optimizer step and one evaluation step: pure functions of state and batch."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +19,26 @@ from cpt_jax.training import loss, objectives, optim
 Batch = Mapping[str, Array]
 
 LOSS_CHUNK = 1024  # tokens of a device whose logits exist at one time: 0.2 GB at 50,368 words
+
+
+@functools.cache
+def compiler_options() -> dict[str, str]:
+    """Returns what `jax.jit` of a step is to be compiled with on the devices at hand.
+
+    On the CPU: the fences between blocks kept while operations are fused (`modernbert.Layer`), and
+    products not handed to YNNPACK, which computes the small ones of attention on one thread.
+    """
+    if jax.default_backend() != "cpu":
+        return {}
+    options = {
+        "xla_disable_hlo_passes": "cse_barrier_expander",
+        "xla_cpu_experimental_ynn_fusion_type": "",
+    }
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError:  # the second is experimental: another jaxlib may not know it
+        del options["xla_cpu_experimental_ynn_fusion_type"]
+    return options
 
 
 class State(NamedTuple):

@@ -1,0 +1,1 @@
+"""Measurements against other software on the same machine; each prints a markdown table."""
