@@ -4,7 +4,7 @@ import pytest
 import tiny_run
 from huggingface_hub import ModelCard
 
-from cpt_jax import checkpoint, config
+from cpt_jax import checkpoint, config, provenance
 from cpt_jax.telemetry import RunLog
 from cpt_jax.training.card import model_card
 
@@ -18,6 +18,10 @@ def run(root, **changes):
     directory = root / "run"
     description = {"config": config.to_dict(config.parse(raw)), "model": {}}
     checkpoint.open_run(directory, description)
+    source = raw["init"]["source"]
+    init = {"source": source, **({"commit": "8949b9"} if source.startswith("answerdotai") else {})}
+    argv = ["main.py", "--workdir=/home/very-secret/run"]
+    provenance.record_start(directory, init, step=0, argv=argv)
     with RunLog(directory, tensorboard=False) as log:
         for step, loss in ((0, 5.0), (6, 4.0), (10, 3.25)):
             for source in ("a", "b"):
@@ -50,6 +54,7 @@ def test_a_checkpoint_half_way_tells_of_its_own_half(tmp_path):
     [
         ("answerdotai/ModernBERT-base@main", "apache-2.0", *["answerdotai/ModernBERT-base"] * 2),
         ("/home/very-secret/models/own-encoder", None, None, "own-encoder"),
+        ("very-secret/own-encoder", None, None, "own-encoder"),  # a path, though written like an id
         ("scratch", "no", None, "random parameters"),  # YAML's own idea of "no" is false
     ],
 )
@@ -62,4 +67,5 @@ def test_the_hub_reads_its_front_matter(tmp_path, init, license, base, named):
     assert (front["library_name"], front["pipeline_tag"]) == ("transformers", "fill-mask")
     assert f"from **{named}**" in text
     assert ("Licence: not stated" in text) == (license is None)
+    assert ("commit of the base model: 8949b9" in text) == (base is not None)
     assert "secret" not in text, "a path"

@@ -12,7 +12,7 @@ from cpt_jax import sharding
 from cpt_jax.config import LearningRate, Optimizer, Phase
 from cpt_jax.model import hub, modernbert
 from cpt_jax.training import objectives, optim
-from cpt_jax.training.step import State, batch_loss, make_train_step
+from cpt_jax.training.step import State, batch_loss, compiler_options, make_train_step
 
 LENGTHS = ((20, 13, 7), (31, 9), (40,), (3, 30, 4))  # documents of each row; the last has padding
 LENGTH = 40
@@ -110,7 +110,7 @@ def test_gradients_against_pytorch(reference, model, objective, remat):
         sums = batch_loss(graphdef, params, targets, batch["segment_ids"], mode)
         return sums.nll / sums.count
 
-    ours = jax.jit(jax.grad(loss))(params)
+    ours = jax.jit(jax.grad(loss), compiler_options=compiler_options())(params)
     theirs = torch_gradients(
         reference, targets, np.asarray(batch["segment_ids"]), objective == "clm"
     )
@@ -153,7 +153,8 @@ def first_step(model, batch, *, objective, microbatches, devices):
         state = jax.device_put(
             State(jnp.int32(0), params, tx.init(params)), sharding.replicated(mesh)
         )
-        new, metrics = jax.jit(step)(state, sharding.place_batch(mesh, batch))
+        step = jax.jit(step, compiler_options=compiler_options())
+        new, metrics = step(state, sharding.place_batch(mesh, batch))
     assert all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(new))
     return jax.device_get(metrics), jax.device_get(new.opt_state[1].mu)
 

@@ -79,11 +79,6 @@ def resolve(source: str | os.PathLike, patterns: tuple[str, ...] = PATTERNS) -> 
         ) from error
 
 
-def is_hub_id(source: str) -> bool:
-    """Whether `source` would be fetched from the Hub: written like an id, and no path here."""
-    return _HUB_ID.fullmatch(source) is not None and not Path(source.partition("@")[0]).exists()
-
-
 def load_spec(source: str | os.PathLike) -> ModelSpec:
     """The size and shape of the model at `source` (see `resolve`).
 

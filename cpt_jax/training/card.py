@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cpt_jax import checkpoint
+from cpt_jax import checkpoint, provenance
 from cpt_jax import config as config_lib
 from cpt_jax.config import Config, Phase
-from cpt_jax.model import hub
 from cpt_jax.telemetry import METRICS, read_metrics
 
 USE = """\
@@ -33,10 +32,11 @@ def model_card(workdir: Path, step: int, averaged: Sequence[int] = ()) -> str:
     """
     run = checkpoint.read_run(workdir)
     config = config_lib.parse(run["config"])
-    base = base_model(config.init.source)
+    starts = provenance.read_starts(workdir)
+    base, commit = _base_model(config.init.source, starts)
     fields = {
         "license": config.export.license,
-        "base_model": base if hub.is_hub_id(config.init.source) else None,
+        "base_model": base if commit else None,
         "library_name": "transformers",
         "pipeline_tag": "fill-mask",
         "tags": ["modernbert", "continued-pretraining", "cpt_jax"],
@@ -63,16 +63,21 @@ def model_card(workdir: Path, step: int, averaged: Sequence[int] = ()) -> str:
         "## Training\n\n" + _phase_table(phases),
         "Tokens by source (shares of the mixture):\n\n" + _mixture_table(config, phases),
         _heldout(workdir, step),
-        "## Versions\n\n" + _versions(run),
+        "## Versions\n\n" + _versions(run, starts, commit),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
-def base_model(source: str) -> str:
-    """Returns what a card calls an ``init.source``: a Hub id whole, a path by its last name."""
+def _base_model(source: str, starts: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
+    """Returns what a card calls an ``init.source``, and its commit where it came from the Hub.
+
+    A Hub id is given whole, a path by its last name; which of them ``a/b`` was, the start knows.
+    """
     if source == "scratch":
-        return "random parameters"
-    return source.partition("@")[0] if hub.is_hub_id(source) else Path(source).name
+        return "random parameters", None
+    init = next((start["init"] for start in starts if "init" in start), {})
+    commit = init.get("commit")
+    return (source.partition("@")[0] if commit else Path(source).name), commit
 
 
 def _phases_until(config: Config, step: int) -> list[tuple[Phase, int]]:
@@ -138,8 +143,18 @@ def _heldout(workdir: Path, step: int) -> str:
     return "## Held-out loss\n\nIn nats per target.\n\n" + _table(heads, rows)
 
 
-def _versions(run: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items())
+def _versions(
+    run: Mapping[str, Any], starts: Sequence[Mapping[str, Any]], commit: str | None
+) -> str:
+    packages = [f"{name} {version}" for name, version in run.get("versions", {}).items()]
+    codes = [start["code"] for start in starts if start.get("code")]
+    names = [code["commit"] + (" (changed)" if code["changed"] else "") for code in codes]
+    lines = [", ".join(packages)] if packages else []
+    if names:
+        lines.append(f"commit of cpt_jax: {', '.join(dict.fromkeys(names))}")
+    if commit:
+        lines.append(f"commit of the base model: {commit}")
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

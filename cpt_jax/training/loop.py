@@ -25,7 +25,13 @@ from cpt_jax.training import optim
 from cpt_jax.training.card import model_card
 from cpt_jax.training.plan import PhasePlan, plan_run
 from cpt_jax.training.start import Start, check_history, initial_params, prepare_start
-from cpt_jax.training.step import State, make_eval_step, make_train_step, mask_modes
+from cpt_jax.training.step import (
+    State,
+    compiler_options,
+    make_eval_step,
+    make_train_step,
+    mask_modes,
+)
 
 ON_DEVICE = ("input_ids", "segment_ids", "ordinals")
 
@@ -138,7 +144,7 @@ class Run:
             shown=host == 0,
         )
         evaluate = make_eval_step(self.graphdef, config.evaluation.mask_rate, start.vocabulary)
-        self.eval_step = jax.jit(evaluate)
+        self.eval_step = jax.jit(evaluate, compiler_options=compiler_options())
         # Whether the latest updates were finite; fetched when a step is reported, not before.
         self.finite: deque[jax.Array] = deque(maxlen=config.optimizer.max_nonfinite_steps)
 
@@ -267,7 +273,7 @@ class Run:
             frozen=trees.select(self.state.params, phase.freeze),
             seed=config.seed,
         )
-        train_step = jax.jit(train_step, donate_argnums=0)
+        train_step = jax.jit(train_step, donate_argnums=0, compiler_options=compiler_options())
         batches = plan.batches(
             self.step,
             host=jax.process_index(),

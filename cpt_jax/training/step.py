@@ -22,7 +22,7 @@ LOSS_CHUNK = 1024  # tokens of a device whose logits exist at one time: 0.2 GB a
 
 
 @functools.cache
-def compiler_options() -> dict[str, str]:
+def compiler_options() -> dict[str, str | bool]:
     """Returns what `jax.jit` of a step is to be compiled with on the devices at hand.
 
     On the CPU: the fences between blocks kept while operations are fused (`modernbert.Layer`), and
@@ -30,7 +30,7 @@ def compiler_options() -> dict[str, str]:
     """
     if jax.default_backend() != "cpu":
         return {}
-    options = {
+    options: dict[str, str | bool] = {
         "xla_disable_hlo_passes": "cse_barrier_expander",
         "xla_cpu_experimental_ynn_fusion_type": "",
     }
