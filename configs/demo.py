@@ -9,53 +9,36 @@ other two take it to cardiology, by the detour and by its twin. It shows that ev
 what a detour looks like, not that it is better: that takes billions of tokens.
 """
 
-from ml_collections import ConfigDict
-
+from configs import encoder
 from configs.detour import detour, source
+from configs.encoder import BATCH, ROW, STEP
 
-ROW, BATCH = 256, 8
-STEP = ROW * BATCH  # tokens
 ROOT = "runs/demo"
 
 
 def get_config(arguments=None):
     """Returns the run; `base`, or the arguments of ``configs.detour``."""
-    base = arguments == "base"
-    name = "general" if base else "cardiology"
+    if arguments == "base":
+        config = encoder.get_config()
+        config.name = "demo,base"
+        config.data.sources[0].update(name="general", path=f"{ROOT}/data/general")
+        return config
     config = detour(
-        "mlm" if base else arguments,
+        arguments,
         name="demo",
         init=f"{ROOT}/base",
-        sources=[source(name, 1.0, "demo")],
+        sources=[source("cardiology", 1.0, "demo")],
         tokens=100 * STEP,
         seq_len=ROW,
         batch_size=BATCH,
         warmup_tokens=15 * STEP,
         peak=2e-3,
     )
-    config.data.sources[0].path = f"{ROOT}/data/{name}"
+    config.data.sources[0].path = f"{ROOT}/data/cardiology"
     # The decay of a real run is hundreds of steps; at a tenth of a demo it would be none.
-    decay = config.phases[1]
-    decay.tokens = 50 * STEP
+    config.phases[1].tokens = 50 * STEP
     config.optimizer.clip_norm = 1.0
     config.model.update(dtype="float32", remat=False)
     config.evaluation.update(every_steps=25, rows_per_source=32, batch_size=16)
     config.checkpoint.every_steps = 50
-    if base:
-        config.name = "demo,base"
-        config.init.source = "scratch"
-        config.model.size = "base"
-        config.model.overrides = ConfigDict(
-            {
-                "hidden_size": 128,
-                "intermediate_size": 192,
-                "num_attention_heads": 2,
-                "num_hidden_layers": 4,
-                # A narrow model drawn as finely as a wide one takes long to leave the start.
-                "initializer_range": 0.08,
-            }
-        )
-        config.phases = [config.phases[0]]
-        config.phases[0].tokens = 240 * STEP
-        config.phases[0].learning_rate.peak = 3e-3
     return config
