@@ -171,21 +171,21 @@ def test_wheel_holds_cpt_jax_only(tmp_path):
     assert any(name.endswith("/LICENSE") for name in names)
 
 
-PAGES = ["README.md", "docs/data.md"]
+PAGES = ["README.md", "docs/data.md", "docs/tutorial.md"]
 
 
-def blocks_of(page: str, info: str) -> list[str]:
-    """The texts of a page's fenced blocks whose first line is ``` and something with `info`."""
+def blocks_of(page: str, info: str) -> list[tuple[str, str]]:
+    """The page's fenced blocks whose first line is ``` and something with `info`: (line, text)."""
     fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", (REPO / page).read_text(), re.M | re.S)
     assert all(text for _, text in fences), f"{page}: an empty block, or the search is broken"
-    return [text for language, text in fences if info in language]
+    return [(first, text) for first, text in fences if info in first]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_readme_names_what_exists(page):
     """Each `make X` and `python -m X` in a page's shell blocks is there to be run."""
     targets = re.findall(r"^([a-z]+):", (REPO / "Makefile").read_text(), re.M)
-    for text in blocks_of(page, "bash"):
+    for _, text in blocks_of(page, "bash"):
         for target in re.findall(r"\bmake ([a-z]+)", text):
             assert target in targets, f"{page}: make {target}"
         for module in re.findall(r"\bpython -m ([\w.]+)", text):
@@ -208,19 +208,20 @@ def test_faults_name_tests_that_exist():
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_readme_commands_run(tmp_path, page):
-    """Runs, in their order and in one folder, the blocks that a page marks `bash test`.
+    """Runs, in their order and in one folder, blocks marked `bash test` or `python test`.
 
     The folder shows the checkout through links, so that what commands write stays out of it.
     """
-    blocks = blocks_of(page, "bash test")
+    blocks = blocks_of(page, " test")
     assert blocks, f"{page} marks no block as ```bash test"
+    shells = {"bash test": ["bash", "-euo", "pipefail"], "python test": [sys.executable]}
     for entry in REPO.iterdir():
         if entry.name not in ("runs", "build", ".git"):
             (tmp_path / entry.name).symlink_to(entry)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for text in blocks:
+    for first, text in blocks:
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
+            [*shells[first], "-c", text],
             cwd=tmp_path,
             env=os.environ | {"PATH": path},
             capture_output=True,
