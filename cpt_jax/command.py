@@ -50,8 +50,14 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 
 
-def run(body: Callable[[config_lib.Config], int | None]) -> NoReturn:
-    """Reads the command line and runs ``body(config)``, whose result is the exit status."""
+WORKDIR = flags.DEFINE_string("workdir", None, "Directory of the run; resumed if it holds it.")
+
+
+def run(body: Callable[[config_lib.Config], int | None], *required: str) -> NoReturn:
+    """Reads the command line and runs ``body(config)``, whose result is the exit status.
+
+    ``required`` names flags that must be given besides ``--config``.
+    """
 
     def main(arguments: list[str]) -> int | None:
         # Orbax tells of every file at INFO, and of a failed save by its traceback at ERROR.
@@ -62,7 +68,7 @@ def run(body: Callable[[config_lib.Config], int | None]) -> NoReturn:
             config = config_lib.parse(_CONFIG.value)
         return body(config)
 
-    flags.mark_flag_as_required("config")
+    flags.mark_flags_as_required(["config", *required])
     app.run(main, flags_parser=_parse)
 
 

@@ -20,9 +20,6 @@ from cpt_jax.config import Config
 
 # Compiled programs; JAX_COMPILATION_CACHE_DIR names another place.
 CACHE = Path.home() / ".cache" / "cpt_jax" / "compiled"
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Directory of the run; resumed if it holds it.", required=True
-)
 _PREFLIGHT = flags.DEFINE_bool("preflight", True, "Refuse to train where a check says stop.")
 FAULT, NOT_FINITE, SIGNAL = 1, 3, 128  # exit codes; SIGNAL + its number, as shells report it
 
@@ -35,9 +32,10 @@ def main(config: Config) -> int:
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
+    workdir = Path(command.WORKDIR.value)
     with command.refusing(ValueError, OSError):
-        _check(config, Path(_WORKDIR.value))
-        run = loop.prepare(config, Path(_WORKDIR.value))
+        _check(config, workdir)
+        run = loop.prepare(config, workdir)
     with signals.stop_wish() as wish:
         try:
             print(f"exported to {run.train(wish)}")
@@ -73,4 +71,4 @@ def _check(config: Config, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, "workdir")

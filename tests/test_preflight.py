@@ -228,8 +228,12 @@ def test_disk_and_memory(root, tmp_path, monkeypatch):
         raw["phases"][1] |= {"batch_size": 1 << 26, "tokens": 1 << 31}
 
     lines, *_ = planned(root, large, tmp_path / "run")
-    assert line_of(lines, "disk").level == line_of(lines, "memory").level == "stop"
+    assert line_of(lines, "disk").level == "stop"
+    assert line_of(lines, "memory").level == "warn"  # an estimate
     assert "microbatches" in line_of(lines, "memory").text
+    monkeypatch.setattr(plan.os, "sysconf", lambda name: 100)  # 10 kB in all
+    lines, *_ = planned(root, workdir=tmp_path / "run")
+    assert line_of(lines, "memory").level == "stop"
 
 
 def test_targets_a_row(root):

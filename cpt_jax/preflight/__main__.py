@@ -6,13 +6,9 @@ does, 2 for what the training command refuses as well. Nothing is written.
 
 from pathlib import Path
 
-from absl import flags
-
 from cpt_jax import command
 from cpt_jax.config import Config
 from cpt_jax.preflight.lines import worst
-
-_WORKDIR = flags.DEFINE_string("workdir", None, "Where the run is, or would be.")
 
 
 def main(config: Config) -> int:
@@ -24,10 +20,10 @@ def main(config: Config) -> int:
     from cpt_jax.training.plan import plan_run
     from cpt_jax.training.start import prepare_start
 
-    workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
+    workdir = Path(command.WORKDIR.value) if command.WORKDIR.value else None
     lines = []
     with command.refusing(ValueError, OSError):
-        start = prepare_start(config, workdir or Path("."))
+        start = prepare_start(config, workdir)
         plans = plan_run(config, start.train, start.origin)
         loop.check_phases(config, start, plans, sharding.make_mesh())
         for line in check_plan(config, start, plans, workdir):

@@ -177,7 +177,8 @@ def _memory(run: Config, start: Start, plans: Sequence[PhasePlan]) -> Line:
     )
     activations = rows * length * kept * width
     logits = 3 * min(LOSS_CHUNK, rows * length) * spec.vocab_size * 4
-    need = 5 * spec.num_params * 4 + activations + logits
+    certain = 4 * spec.num_params * 4  # parameters, gradients, two moments
+    need = certain + spec.num_params * 4 + activations + logits
     limit = (device.memory_stats() or {}).get("bytes_limit")
     if limit is None:  # a CPU: what the host has
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
@@ -185,10 +186,13 @@ def _memory(run: Config, start: Start, plans: Sequence[PhasePlan]) -> Line:
         f"about {need / GIB:.2f} GiB a device of {limit / GIB:.1f}, {activations / GIB:.2f} of it "
     )
     text += f"activations of {rows} rows"
-    if need > limit:
-        more = "" if run.model.remat else ", config.model.remat=true"
-        return Line("stop", "memory", f"{text}: more config.phases[...].microbatches{more}")
-    return Line("ok" if need < 0.8 * limit else "warn", "memory", text)
+    if certain > limit:
+        return Line("stop", "memory", f"{text}; parameters and moments alone do not fit")
+    if need > 0.8 * limit:
+        more = "" if run.model.remat else ", or config.model.remat=true"
+        more = f"; if it does not fit: more config.phases[...].microbatches{more}"
+        return Line("warn", "memory", text + more)
+    return Line("ok", "memory", text)
 
 
 def _hours(start: Start, plans: Sequence[PhasePlan]) -> Line:

@@ -40,7 +40,7 @@ class Start:
     description: dict[str, Any]
 
 
-def prepare_start(config: Config, workdir: Path) -> Start:
+def prepare_start(config: Config, workdir: Path | None) -> Start:
     """Opens the data, finds the model and checks that they belong together.
 
     What a run that began already knows of itself is read from its directory, so that resuming it
@@ -52,7 +52,7 @@ def prepare_start(config: Config, workdir: Path) -> Start:
       FileNotFoundError: an init that is not there.
     """
     begun = None
-    if (workdir / "config.json").exists():
+    if workdir is not None and (workdir / "config.json").exists():
         checkpoint.refuse_other_run(workdir, {"config": to_dict(config)})
         begun = checkpoint.read_run(workdir)
     train, heldout = {}, {}
