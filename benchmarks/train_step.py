@@ -126,7 +126,7 @@ def theirs(
         loss.backward()
         adamw.step()
         adamw.zero_grad(set_to_none=True)
-        pipe.send((time.perf_counter() - start, float(loss)))
+        pipe.send((time.perf_counter() - start, loss.item()))
 
 
 def padded(segments: np.ndarray, targets: dict[str, Any]):
