@@ -32,6 +32,7 @@ def main(config: Config) -> int:
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
+    assert command.WORKDIR.value is not None  # required
     workdir = Path(command.WORKDIR.value)
     with command.refusing(ValueError, OSError):
         _check(config, workdir)
