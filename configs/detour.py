@@ -10,6 +10,7 @@ Arguments follow the config's file name after one colon, separated by commas:
     strict          frozen parameters stay bit-identical, where the paper's still drift
     seed=42         initialisation, dropout and corruption
     shuffle=43      order of the data
+    fork=RUN@clm    only the decay, going on from the end of that run's phase 1
     quick           a few steps, to see the whole road before paying for it
 """
 
@@ -32,6 +33,7 @@ class Arguments:
     decay: float = 0.1
     seed: int = 17
     shuffle: int = 42
+    fork: str | None = None
     freeze: dict[str, tuple[str, ...]] = dataclasses.field(
         default_factory=dict
     )  # phase -> patterns
@@ -40,7 +42,7 @@ class Arguments:
     def parse(cls, text: str | None) -> "Arguments":
         """Reads ``mlm,seed=42,...``; raises ValueError for what it does not know."""
         parsed = cls()
-        kinds: dict[str, Callable] = {"decay": float, "seed": int, "shuffle": int}
+        kinds: dict[str, Callable] = {"decay": float, "seed": int, "shuffle": int, "fork": str}
         for item in filter(None, (text or "").split(",")):
             name, _, value = item.partition("=")
             if name in ("mlm", "strict", "quick") and not value:
@@ -57,7 +59,8 @@ class Arguments:
                     frozen = parsed.freeze.get(phase, ())
                     parsed.freeze[phase] = frozen + trees.layer_patterns(layers)
             else:
-                known = "mlm, decay=0.1, freeze=0-7@clm, strict, seed=17, shuffle=42, quick"
+                known = "mlm, decay=0.1, freeze=0-7@clm, strict, seed=17, shuffle=42, "
+                known += "fork=RUN@clm, quick"
                 raise ValueError(f"config argument {item!r} is unknown; known: {known}")
         if not 0 < parsed.decay <= 1:
             raise ValueError(f"config argument decay={parsed.decay}: a share in (0, 1]")
@@ -98,14 +101,16 @@ def detour(
       peak: learning rate of phase 1 and start of the decay.
     """
     options = Arguments.parse(arguments)
+    phases = _phases(options, tokens, batch_size, warmup_tokens, peak)
+    fork = options.fork and config.Init(options.fork, "params+opt_state")
     whole = config.Config(
         name=",".join(filter(None, (name, arguments))),
         seed=options.seed,
         data=config.Data(
             tuple(sources), seq_len=seq_len, shuffle_seed=options.shuffle, tokenizer=init
         ),
-        init=config.Init(init),
-        phases=_phases(options, tokens, batch_size, warmup_tokens, peak),
+        init=fork or config.Init(init),
+        phases=phases[1:] if fork else phases,
     )
     made = config.to_config_dict(whole)
     if options.quick:
@@ -151,7 +156,8 @@ def _make_quick(made: Any) -> None:
     Tokens refer to the length of rows and the batch, so that a flag that changes one of those
     changes them too, and never the number of steps.
     """
-    for phase, steps in zip(made.phases, (10, 5), strict=True):
+    for phase in made.phases:
+        steps = 5 if phase.name == "decay" else 10
         phase.batch_size = 8
         phase.tokens = made.data.get_ref("seq_len") * phase.get_ref("batch_size") * steps
         if phase.learning_rate.warmup_tokens:

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--average",
-        type=int,
+        type=_count,
         default=1,
         metavar="K",
         help="the mean of the phase's last K checkpoints up to that one",

@@ -129,7 +129,7 @@ def saved_steps(run: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def reading(run: Path, step: int) -> Iterator[None]:
+def reading(run: Path, step: int, *, resuming: bool = False) -> Iterator[None]:
     """Turns what goes wrong in reading a checkpoint into one ValueError that says what to do."""
     failure = None
     # When one read fails, each other that Orbax has in flight prints a traceback of its own, some
@@ -145,13 +145,16 @@ def reading(run: Path, step: int) -> Iterator[None]:
     if failure:
         path = run / "checkpoints" / str(step)
         earlier = [other for other in saved_steps(run) if other < step]
-        remedy = (
-            f"The one before it is of step {earlier[-1]}: to go back to that, move this one away\n"
-            f"  mv {path} {path}.damaged"
-            if earlier
-            else "There is no earlier one in this run"
+        remedy = "there is no earlier one in this run"
+        if earlier and resuming:
+            remedy = f"the one before it is of step {earlier[-1]}: to go back to that, move this "
+            remedy += f"one away\n  mv {path} {path}.damaged"
+        elif earlier:
+            remedy = f"earlier ones are of steps {earlier}"
+        raise ValueError(
+            f"{path}: this checkpoint cannot be read: {failure}\nIf that repeats, it is damaged; "
+            + remedy
         )
-        raise ValueError(f"{path}: this checkpoint cannot be read: {failure}\n{remedy}")
 
 
 def root_cause(error: BaseException) -> str:

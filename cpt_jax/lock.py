@@ -33,6 +33,7 @@ class Lock:
         try:
             workdir.mkdir(parents=True, exist_ok=True)
             self._descriptor = self._acquire()
+            self._sign()
         except BlockingIOError:
             raise
         except OSError as error:
@@ -41,6 +42,9 @@ class Lock:
                 f"{workdir}: cannot be written ({reason}). A run needs a directory of its own that "
                 "it may write: name another --workdir or change its permissions"
             ) from error
+
+    def _sign(self) -> None:
+        """Writes who the owner is, for others to read."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
         os.ftruncate(self._descriptor, 0)

@@ -4,19 +4,25 @@ The same command resumes a run that was stopped. ``--config.FIELD=VALUE`` overri
 config; what follows a colon in ``--config=FILE:ARGUMENTS`` goes to the config file.
 
 Exit codes, for whatever restarts runs: 0 finished and exported; 143 or 130 stopped by SIGTERM or
-Ctrl-C, the same command goes on; 1 a fault while training (a full disk, data that cannot be read),
-the same command goes on once it is mended; 2 refused before any compute; 3 too many updates were
-not finite, which a restart would only repeat.
+Ctrl-C, the same command goes on; 1 a fault outside (a full disk, data that cannot be read, another
+process in the directory), the same command goes on once it is mended; 2 refused before any compute;
+3 too many updates were not finite, which a restart would only repeat.
 """
 
+import functools
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from cpt_jax import command
 from cpt_jax.config import Config
+
+if TYPE_CHECKING:
+    from cpt_jax.training.plan import PhasePlan
+    from cpt_jax.training.start import Start
 
 # Compiled programs; JAX_COMPILATION_CACHE_DIR names another place.
 CACHE = Path.home() / ".cache" / "cpt_jax" / "compiled"
@@ -34,9 +40,12 @@ def main(config: Config) -> int:
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
     assert command.WORKDIR.value is not None  # required
     workdir = Path(command.WORKDIR.value)
-    with command.refusing(ValueError, OSError):
-        _check(config, workdir)
-        run = loop.prepare(config, workdir)
+    try:
+        with command.refusing(ValueError, FileNotFoundError):
+            run = loop.prepare(config, workdir, check=functools.partial(_check, config, workdir))
+    except OSError as error:  # a directory in use, a disk, a network: may be mended outside
+        print(f"error: {error}", file=sys.stderr)
+        return FAULT
     with signals.stop_wish() as wish:
         try:
             print(f"exported to {run.train(wish)}")
@@ -50,17 +59,10 @@ def main(config: Config) -> int:
     return 0
 
 
-def _check(config: Config, workdir: Path) -> None:
+def _check(config: Config, workdir: Path, start: "Start", plans: "list[PhasePlan]") -> None:
     """Prints what the cheap half of a preflight warns of; refuses to go on where it says stop."""
-    from cpt_jax import sharding
     from cpt_jax.preflight.plan import check_plan
-    from cpt_jax.training import loop
-    from cpt_jax.training.plan import plan_run
-    from cpt_jax.training.start import prepare_start
 
-    start = prepare_start(config, workdir)
-    plans = plan_run(config, start.train, start.origin)
-    loop.check_phases(config, start, plans, sharding.make_mesh())
     lines = check_plan(config, start, plans, workdir)
     stops = [line for line in lines if line.level == "stop" and _PREFLIGHT.value]
     for line in lines:

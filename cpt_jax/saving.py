@@ -93,7 +93,7 @@ class Checkpoints:
             params=ocp.args.StandardRestore(params),
             opt_state=ocp.args.StandardRestore(opt_state),
         )
-        with reading(self._run, step):
+        with reading(self._run, step, resuming=True):
             restored = self._manager.restore(step, args=items)
             return restored["params"], restored["opt_state"]
 

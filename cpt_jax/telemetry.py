@@ -75,7 +75,7 @@ class RunLog:
             for line in read_metrics(self.path)
             if line["step"] < step or (line["step"] == step and line.get("event") != "start")
         ]
-        self.close()
+        self._close_files()
         new = self.path.with_suffix(".jsonl.new")
         with new.open("wb") as file:
             file.writelines(_encode(line) for line in kept)
@@ -120,6 +120,9 @@ class RunLog:
         if self._tracker is not None:
             self._tracker.close()
             self._tracker = None
+        self._close_files()
+
+    def _close_files(self) -> None:
         for file in (self._lines, self._events):
             if file is not None:
                 with contextlib.suppress(OSError):  # what could not be written was told by `write`
@@ -174,9 +177,20 @@ class Tracker:
         )
         # The same at each start of this run, so that it goes on in one curve.
         name = hashlib.sha256((workdir / "config.json").read_bytes()).hexdigest()[:16]
-        self._run = wandb.init(
-            project=project, id=name, name=name, resume="allow", dir=str(workdir), settings=settings
-        )
+        try:
+            self._run = wandb.init(
+                project=project,
+                id=name,
+                name=name,
+                resume="allow",
+                dir=str(workdir),
+                settings=settings,
+            )
+        except Exception as error:  # wandb has its own: no network, a key that it does not know
+            raise OSError(
+                f"config.logging.wandb_project: wandb does not start: {error}. Mend that, set "
+                "WANDB_MODE=offline, or leave the field at None"
+            ) from error
 
     @staticmethod
     def check() -> None:

@@ -4,8 +4,9 @@ Twins saw identical rows in the same order, from the same parameters, and differ
 what they declare: by default the objective of phase 1 (``TWINS_DIFFER``), with ``--allow PATTERN``
 more. The proof needs the two run directories alone:
 
-- fields: everything in ``config.json`` (config, fingerprints of the data, model, origin, versions)
-  and the code and weights of the first start, compared leaf by leaf;
+- fields: everything in ``config.json`` (config, fingerprints of the data, model, origin), the
+  weights of the first start, commit and versions of every start, compared leaf by leaf. Files
+  changed since the commit are noted, as no record says how;
 - rows: the digest of a batch's rows in every line of ``metrics.jsonl`` that both runs logged; the
   rows between follow from corpora, order, batch and steps, which are among the fields;
 - start: the held-out losses before the first step, which tell other parameters apart;
@@ -45,12 +46,14 @@ class Verdict:
     Attributes:
       declared: differences that twins may have, "PATH: A -> B".
       faults: why they are no twins; empty for twins.
+      notes: what the record leaves open.
       compared: steps whose rows were compared by digest.
       steps: steps of each run.
     """
 
     declared: tuple[str, ...]
     faults: tuple[str, ...]
+    notes: tuple[str, ...]
     compared: int
     steps: int
 
@@ -62,6 +65,7 @@ class _Run:
     digests: dict[int, str]
     heldout: dict[str, dict[str, Any]]
     ended: bool
+    changed: bool
     last: int
     steps: int
 
@@ -98,7 +102,13 @@ def compare(a: Path, b: Path, allow: Sequence[str] = ()) -> Verdict:
         )
     if not both:
         faults.append("no step was logged by both runs: nothing shows that they saw the same rows")
-    return Verdict(tuple(declared), tuple(faults), len(both), max(run.steps for run in runs))
+    notes = [
+        f"{run.path} ran code with changes that were not committed: what they were is not recorded"
+        for run in runs
+        if run.changed
+    ]
+    steps = max(run.steps for run in runs)
+    return Verdict(tuple(declared), tuple(faults), tuple(notes), len(both), steps)
 
 
 def _compare_start(a: _Run, b: _Run) -> list[str]:
@@ -125,9 +135,14 @@ def _read(path: Path) -> _Run:
     lines = telemetry.read_metrics(metrics)
     parsed = config.parse(description["config"])
     steps = sum(config.phase_steps(phase, parsed.data.seq_len) for phase in parsed.phases)
-    first = next(iter(provenance.read_starts(path)), {})
+    starts = provenance.read_starts(path)
+    first = next(iter(starts), {})
     compared = {key: description.get(key, {}) for key in COMPARED}
-    compared |= {key: first.get(key, {}) for key in ("code", "init")}
+    compared["init"] = first.get("init", {})
+    for key in ("code", "versions"):  # of all starts: a resume may have run under others
+        values = [start[key] for start in starts if start.get(key)]
+        distinct = [value for i, value in enumerate(values) if value not in values[:i]]
+        compared[key] = distinct[0] if len(distinct) == 1 else distinct or compared.get(key, {})
     train = [line for line in lines if line["kind"] == "train"]
     return _Run(
         path=path,
@@ -135,6 +150,7 @@ def _read(path: Path) -> _Run:
         digests={line["step"]: line["rows"] for line in train},
         heldout={x["source"]: x for x in lines if x["kind"] == "eval" and x["step"] == 0},
         ended=any(x.get("event") == "end" and x["step"] == steps for x in lines),
+        changed=any(start.get("code", {}).get("changed") for start in starts),
         last=max((line["step"] for line in lines), default=0),
         steps=steps,
     )
@@ -183,6 +199,8 @@ def main(arguments: list[str] | None = None) -> int:
             f"twins: {about} saw the same rows in the same order: {verdict.steps} steps, "
             f"{verdict.compared} of them compared by digest"
         )
+    for note in verdict.notes:
+        print(f"note: {note}")
     if verdict.declared:
         print("differ as declared in\n  " + "\n  ".join(verdict.declared))
     return 1 if verdict.faults else 0

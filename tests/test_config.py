@@ -161,6 +161,16 @@ def test_twins_differ_in_phase_one_alone():
     ]
 
 
+def test_a_fork_is_the_decay_alone():
+    module = importlib.import_module("configs.fr_large")
+    whole, fork = (
+        config_lib.parse(module.get_config(arguments))
+        for arguments in ("decay=0.2", "decay=0.2,fork=runs/fr_large@clm")
+    )
+    assert fork.phases == whole.phases[1:]
+    assert fork.init == config_lib.Init("runs/fr_large@clm", "params+opt_state")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

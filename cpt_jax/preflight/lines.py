@@ -1,7 +1,6 @@
 """One line of a preflight."""
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Literal
 
 Level = Literal["ok", "warn", "stop"]
@@ -24,9 +23,3 @@ class Line:
 
     def __str__(self) -> str:
         return f"{self.level:5}{self.check:14}{self.text}"
-
-
-def worst(lines: Iterable[Line]) -> Level:
-    """Returns the gravest level among some lines."""
-    levels = {line.level for line in lines}
-    return next(level for level in ("stop", "warn", "ok") if level in levels | {"ok"})

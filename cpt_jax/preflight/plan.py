@@ -77,9 +77,11 @@ def _epochs(plans: Sequence[PhasePlan], sources: Mapping[str, Source]) -> list[L
         epochs = passes[name] * split["row_tokens"] / split["tokens"]
         documents = np.load(source.path / "documents.npy", mmap_mode="r")
         times = np.where(documents["heldout"], 0, documents["factor"]) * passes[name]
-        order = np.argsort(-times, kind="stable")[:3]
-        most = ", ".join(f"{i} ({times[i]:.3g} times)" for i in order.tolist())
-        text = f"{name}: {epochs:.3g} epochs; most repeated documents: {most}"
+        text = f"{name}: {epochs:.3g} epochs"
+        if times.max(initial=0) > 1:
+            most = np.argpartition(times, -min(3, len(times)))[-3:].tolist()
+            listed = (f"{i} ({times[i]:.3g} times)" for i in sorted(most, key=lambda i: -times[i]))
+            text += f"; most repeated documents: {', '.join(listed)}"
         level: Level = "ok"
         if epochs > EPOCHS_STOP:
             level = "stop"
@@ -100,7 +102,7 @@ def _template(run: Config, start: Start) -> list[Line]:
         text = f"the sources have different templates ({listed}): prepare them with one"
         return [Line("stop", "template", text)]
     template = next(iter(templates.values()))
-    file = _tokenizer_file(run)
+    file = _tokenizer_file(run, start)
     tokenizer = Tokenizer.from_file(str(file))
     alone, framed = (tokenizer.encode("a", add_special_tokens=x).ids for x in (False, True))
     special = next(iter(start.train.values())).tokenizer["special_ids"]
@@ -119,10 +121,16 @@ def _template(run: Config, start: Start) -> list[Line]:
     return [Line("stop", "template", text)]
 
 
-def _tokenizer_file(run: Config) -> Path:
+def _starts_from_model(run: Config, start: Start) -> bool:
+    """Whether a model has yet to be read: a run that has begun does not need it any more."""
+    source = run.init.source
+    return source != "scratch" and not start.begun and not checkpoint.names_checkpoint(source)
+
+
+def _tokenizer_file(run: Config, start: Start) -> Path:
     """Returns the tokenizer.json of the model that the run starts from, or else of its data."""
     source = run.init.source
-    if source != "scratch" and not checkpoint.names_checkpoint(source):
+    if _starts_from_model(run, start):
         file = hub.resolve(source) / "tokenizer.json"
         if file.is_file():
             return file
@@ -132,7 +140,7 @@ def _tokenizer_file(run: Config) -> Path:
 def _overrides(run: Config, start: Start) -> list[Line]:
     """Fields in which a pretrained model will compute otherwise than its own config.json says."""
     source = run.init.source
-    if source == "scratch" or checkpoint.names_checkpoint(source) or not run.model.overrides:
+    if not _starts_from_model(run, start) or not run.model.overrides:
         return []
     theirs, ours = (spec.to_hf() for spec in (hub.load_spec(source), start.spec))
     changed = config.differences(theirs, ours)
@@ -147,11 +155,12 @@ def _disk(run: Config, start: Start, plans: Sequence[PhasePlan], workdir: Path) 
     size = start.spec.num_params * 4  # bytes, fp32
     kept = run.checkpoint.keep + len(plans) + 1
     there = len(checkpoint.saved_steps(workdir))
-    need = max(0, kept - there) * 3 * size + size
+    more = max(0, kept - there)
+    need = more * 3 * size + size
     place = next(path for path in (workdir, *workdir.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
     text = (
-        f"{need / GIB:.2f} GiB for {kept} checkpoints of {3 * size / GIB:.2f} and the model; "
+        f"{need / GIB:.2f} GiB for {more} checkpoints of {3 * size / GIB:.2f} and the model; "
         f"{free / GIB:.2f} GiB are free at {place}"
     )
     if free < need:

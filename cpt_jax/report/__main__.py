@@ -9,18 +9,18 @@ from cpt_jax.report.runs import read_runs
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the page; returns the exit code: 2 for a directory that holds no run."""
+    """Writes the page; returns the exit code: 2 for what is no run, or cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m cpt_jax.report", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page to write")
     options = parser.parse_args(arguments)
     try:
         page = render(read_runs(options.runs))
-    except (FileNotFoundError, ValueError) as error:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(page)
+    except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(page)
     print(f"wrote {options.out}")
     return 0
 

@@ -9,6 +9,7 @@ from cpt_jax import checkpoint, provenance
 from cpt_jax import config as config_lib
 from cpt_jax.config import Config, Phase
 from cpt_jax.telemetry import METRICS, read_metrics
+from cpt_jax.training.step import mask_modes
 
 USE = """\
 ```python
@@ -97,8 +98,7 @@ def _phase_table(phases: Sequence[tuple[Phase, int]]) -> str:
     for phase, tokens in phases:
         rate = phase.learning_rate
         mask = "-" if phase.mask_rate is None else f"{phase.mask_rate:.0%}"
-        default = "causal" if phase.objective == "clm" else "bidirectional"
-        attention = phase.mask_mode or default
+        attention = mask_modes(phase)
         rows.append(
             [
                 phase.name,

@@ -44,13 +44,38 @@ class Stopped(Exception):
     """The run was asked to stop, and has saved; preparing it again goes on from there."""
 
 
-def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
+def plan_phases(config: Config, workdir: Path | None, mesh: Mesh) -> tuple[Start, list[PhasePlan]]:
+    """Returns where a run starts and where its phases lie; reads, and writes nothing.
+
+    Raises:
+      ValueError: whatever is wrong with config, data or init, or with ``workdir`` as their run;
+        phases that the model or the devices of ``mesh`` cannot run.
+      FileNotFoundError: a corpus or init that is not there.
+    """
+    start = prepare_start(config, workdir)
+    plans = plan_run(config, start.train, start.origin)
+    for phase in config.phases:
+        rows = phase.batch_size // phase.microbatches
+        sharding.check_divisible(mesh, rows, f"a micro-batch of phase {phase.name!r}")
+        trees.select(start.spec.param_shapes(), phase.freeze)
+        _check_masks(phase, start.spec)
+    sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
+    return start, plans
+
+
+def prepare(
+    config: Config,
+    workdir: Path,
+    mesh: Mesh | None = None,
+    check: Callable[[Start, list[PhasePlan]], None] = lambda start, plans: None,
+) -> "Run":
     """Returns a run that is ready to train: everything checked, nothing computed.
 
     Args:
       config: the run.
       workdir: its directory; a run found there is resumed from its latest checkpoint.
       mesh: the devices; default all, data-parallel.
+      check: called with what was planned, before anything is written; may raise.
 
     Raises:
       ValueError: whatever is wrong with config, data, init or ``workdir``.
@@ -60,9 +85,8 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
     with contextlib.ExitStack() as undo:
         if jax.process_index() == 0:
             undo.callback(Lock(workdir).release)
-        start = prepare_start(config, workdir)
-        plans = plan_run(config, start.train, start.origin)
-        check_phases(config, start, plans, mesh)
+        start, plans = plan_phases(config, workdir, mesh)
+        check(start, plans)
         check_history(config, workdir)
         if config.logging.wandb_project:
             telemetry.Tracker.check()
@@ -76,16 +100,6 @@ def prepare(config: Config, workdir: Path, mesh: Mesh | None = None) -> "Run":
             run = Run(config, workdir, mesh, start, plans, params)
         run.closing = undo.pop_all()
         return run
-
-
-def check_phases(config: Config, start: Start, plans: list[PhasePlan], mesh: Mesh) -> None:
-    """Raises ValueError for phases that this model or these devices cannot run."""
-    for plan in plans:
-        rows = plan.phase.batch_size // plan.phase.microbatches
-        sharding.check_divisible(mesh, rows, f"a micro-batch of phase {plan.phase.name!r}")
-        trees.select(start.spec.param_shapes(), plan.phase.freeze)
-        _check_masks(plan.phase, start.spec)
-    sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
 
 
 def _check_masks(phase: Phase, spec: ModelSpec) -> None:
@@ -229,7 +243,7 @@ class Run:
             except Exception as error:  # safetensors has its own
                 raise OSError(
                     f"{directory}: the model could not be written: {error}\nThe last checkpoint is "
-                    "complete: the same command writes the model once there is room"
+                    "complete: the same command writes the model once that is mended"
                 ) from error
         return directory
 

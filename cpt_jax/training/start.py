@@ -30,6 +30,7 @@ class Start:
       vocabulary: of the tokenizer that all sources share.
       origin: where rows and tokens are counted from.
       description: what identifies the run, as JSON types (``checkpoint.open_run``).
+      begun: whether its directory holds this run already.
     """
 
     spec: ModelSpec
@@ -38,6 +39,7 @@ class Start:
     vocabulary: Vocabulary
     origin: checkpoint.Origin
     description: dict[str, Any]
+    begun: bool
 
 
 def prepare_start(config: Config, workdir: Path | None) -> Start:
@@ -97,7 +99,7 @@ def prepare_start(config: Config, workdir: Path | None) -> Start:
         special_ids=tuple(tokenizer["special_ids"]),
         size=tokenizer["vocab_size"],
     )
-    return Start(spec, train, heldout, vocabulary, origin, description)
+    return Start(spec, train, heldout, vocabulary, origin, description, begun is not None)
 
 
 def _corpus(source: Source) -> dict[str, Any]:
