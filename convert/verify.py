@@ -7,8 +7,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tokenizers import Tokenizer
 
+from cpt_jax.data.tokenizer import open_tokenizer, other_words
 from cpt_jax.model import hub
 
 # Long enough that tokens fall outside each other's local window, in both languages of the paper.
@@ -42,11 +42,11 @@ class Difference:
 def encode(text: str, directories: Sequence[Path], max_tokens: int) -> np.ndarray:
     """Token ids [L] of a text by the first tokenizer.json in the directories.
 
-    Raises: FileNotFoundError where there is none.
+    Raises: FileNotFoundError where there is none; ValueError for one that is damaged.
     """
     for directory in directories:
         if (directory / "tokenizer.json").is_file():
-            tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+            tokenizer = open_tokenizer(directory / "tokenizer.json")
             tokenizer.enable_truncation(max_tokens)
             return np.array(tokenizer.encode(text).ids, np.int32)
     raise FileNotFoundError(
@@ -59,8 +59,7 @@ def tokenizer_difference(a: Path, b: Path) -> str | None:
     files = [directory / "tokenizer.json" for directory in (a, b)]
     if not all(file.is_file() for file in files):
         return None
-    ours, theirs = (Tokenizer.from_file(str(file)).get_vocab() for file in files)
-    other = sorted(w for w in ours.keys() | theirs.keys() if ours.get(w) != theirs.get(w))
+    other = other_words(*files)
     return f"{len(other)} entries, such as {', '.join(map(repr, other[:3]))}" if other else None
 
 

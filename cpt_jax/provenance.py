@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cpt_jax import checkpoint
+from cpt_jax.addresses import without_keys
 from cpt_jax.model import hub
 
 STARTS = "starts.jsonl"
@@ -30,12 +31,12 @@ def record_start(
       workdir: the run directory.
       init: ``describe_init`` of a run that begins; empty for one that goes on.
       step: where it starts from.
-      argv: the command, default this process's.
+      argv: the command, default this process's; URLs in it are recorded without their keys.
     """
     line = {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "step": step,
-        "argv": list(argv or sys.argv),
+        "argv": [without_keys(word) for word in argv or sys.argv],
         "code": describe_code(),
         "versions": {p: importlib.metadata.version(p) for p in checkpoint.PACKAGES},
         **({"init": init} if init else {}),

@@ -260,6 +260,12 @@ MODELS = [
         text("oops", "model/model.safetensors"),
     ),
     Case(
+        "a damaged tokenizer beside a model",
+        main(),
+        "fetch it again",
+        text("{", "model/tokenizer.json"),
+    ),
+    Case(
         "a checkpoint that is not there",
         main("--config.init.source=nope@clm"),
         "RUN@PHASE or RUN@STEP of a run that is there",

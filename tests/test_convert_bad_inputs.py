@@ -71,7 +71,7 @@ def text_in(name: str, text: bytes):
         (sharded('{"weight_map": 3}'), "index.json: has no weight_map"),
         (sharded('{"weight_map": {"a": "../b"}}'), "names a shard that is not there: ../b"),
         (text_in("tokenizer.json", b"{"), "tokenizer.json: damaged, not JSON"),
-        (text_in("tokenizer.json", b"{}"), "tokenizer.json: not a tokenizer"),
+        (text_in("tokenizer.json", b"{}"), "tokenizer.json: not readable as a tokenizer"),
     ],
 )
 def test_a_damaged_directory_is_one_message(source, tmp_path, capsys, damage, message):
@@ -133,6 +133,15 @@ def test_verify_says_that_tokenizers_differ(source, tmp_path, capsys):
     (other / "tokenizer.json").write_text(json.dumps(changed))
     assert main(["verify", str(source), str(other), "--tokens", "9"]) == 1
     assert "their tokenizers differ: 2 entries, such as 'w1', 'w2'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tokens", [[], ["--tokens", "9"]])
+def test_verify_names_a_damaged_tokenizer(source, tmp_path, capsys, tokens):
+    assert main(["from-hf", str(source), str(tmp_path / "other")]) == 0
+    file = source / "tokenizer.json"
+    file.write_text("{")
+    assert main(["verify", str(source), str(tmp_path / "other"), *tokens]) == 2
+    assert f"error: {file}: not readable as a tokenizer: " in capsys.readouterr().err
 
 
 def test_verify_needs_tokens(source, tmp_path, capsys):

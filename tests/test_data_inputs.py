@@ -1,6 +1,7 @@
 """What `prepare` reads besides files here: object stores, data sets by name, Hub tokenizers."""
 
 import gzip
+import io
 import json
 import sys
 import tomllib
@@ -12,9 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_corpus
+from fsspec.exceptions import FSTimeoutError
+from fsspec.implementations.memory import MemoryFileSystem
 from tokenizers import Tokenizer
 
-from cpt_jax.data.inputs import EXTRAS, Input, find_inputs, public_names
+from cpt_jax.addresses import without_keys
+from cpt_jax.data.inputs import EXTRAS, Input, find_inputs, format_of, public_names
 from cpt_jax.data.prepare import main, prepare
 
 TEXTS = tiny_corpus.texts(40, longest=20, seed=1) + ["épée ‰ \U0001f9ea"]
@@ -138,13 +142,103 @@ def test_bad_names(spec, words):
         find_inputs([spec])
 
 
-def test_keys_in_a_url_are_not_written_down(tmp_path):
-    url = "https://someone:planted@host/notes/a.jsonl?signature=planted#planted"
-    inputs = [Input(url, 3), Input(str(tmp_path / "x" / "a.txt"), 1), Input("b/c.txt", 1)]
-    assert public_names(inputs)[0] == "https://host/notes/a.jsonl"
-    with pytest.raises((ValueError, OSError)) as error:
-        find_inputs(["nostore://someone:planted@host/a.jsonl"])
-    assert "planted" not in str(error.value)
+class Failing(MemoryFileSystem):
+    """A store that is asked for a file and fails, as those on a network do."""
+
+    protocol = "failing"
+    error: Exception
+    whole = 0  # bytes before the fault
+
+    def exists(self, path, **kwargs):
+        if not self.whole:
+            raise self.error
+        return True
+
+    def size(self, path):
+        return 1 << 20
+
+    def _open(self, path, mode="rb", **kwargs):
+        store = self
+
+        class File(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                if self.tell() >= store.whole:
+                    raise store.error
+                return super().read(size)
+
+        return File(b'{"text": "ba"}\n' * (self.whole // 15))
+
+
+@pytest.fixture
+def failing(monkeypatch) -> type[Failing]:
+    fsspec.register_implementation("failing", Failing, clobber=True)
+    return Failing
+
+
+def test_a_store_that_is_silent(failing, monkeypatch):
+    for error, words in (
+        (FSTimeoutError(), "FSTimeoutError: no answer in time"),
+        (RuntimeError(), "RuntimeError: no reason given"),
+    ):
+        monkeypatch.setattr(failing, "error", error, raising=False)
+        with pytest.raises(OSError, match=rf"^--input failing://a.jsonl: {words}$"):
+            find_inputs(["failing://a.jsonl"])
+
+
+def test_a_connection_that_drops(failing, tmp_path, tokenizer, monkeypatch):
+    """Its library's own exception, of no class that Python knows, with the address it asked."""
+
+    class ClientPayloadError(Exception):
+        pass
+
+    # As a library may write it: not as it was typed.
+    error = ClientPayloadError("cut off: 'https://host/a.jsonl?sig=planted%20too'\nand more")
+    monkeypatch.setattr(failing, "error", error, raising=False)
+    monkeypatch.setattr(failing, "whole", 15 * 10000)
+    with pytest.raises(ValueError, match="line 10001: ClientPayloadError: cut off: ") as caught:
+        prepare(["failing://someone:planted@a.jsonl"], tokenizer, tmp_path / "new" / "out")
+    assert str(caught.value).endswith("cut off: 'https://host/a.jsonl'")
+    assert "planted" not in str(caught.value)
+    assert not (tmp_path / "new").exists()
+
+
+SECRET = "https://someone:planted@host/notes/a.jsonl?signature=planted#planted"
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        (SECRET, "https://host/notes/a.jsonl"),
+        (f"simplecache::{SECRET}", "simplecache::https://host/notes/a.jsonl"),
+        (f"zip://a?.txt::{SECRET}", "zip://a?.txt::https://host/notes/a.jsonl"),
+        (
+            f"datasets:json,data_files={SECRET},split=test",
+            "datasets:json,data_files=https://host/notes/a.jsonl,split=test",
+        ),
+        ("webhdfs://host/a.txt?delegation=planted", "webhdfs://host/a.txt"),
+        ("s3://name:planted/+planted@bucket/a?/c.txt", "s3://bucket/a?/c.txt"),
+        ("https://host:80/a@b/c.txt?token=planted@planted", "https://host:80/a@b/c.txt"),
+        ("hf://datasets/owner/name@main/a.txt", "hf://datasets/owner/name@main/a.txt"),
+    ],
+)
+def test_keys_in_a_url_are_not_written_down(tmp_path, name, public):
+    inputs = [Input(name, 3), Input(str(tmp_path / "x" / "a.txt"), 1), Input("b/c.txt", 1)]
+    assert public_names(inputs)[0] == public
+    if "::" in name or name == SECRET:
+        assert format_of(name) == Path(public).suffix
+    for argument in (name, f"--config.data.sources[0].raw={name}", f"['{name}', 'a b']"):
+        assert without_keys(argument) == argument.replace(name, public)
+
+
+def test_keys_in_a_url_are_not_shown():
+    for name in (
+        "nostore://someone:planted@host/a.jsonl",
+        f"simplecache::nostore::{SECRET}",
+        f"datasets:json,file={SECRET}",
+    ):
+        with pytest.raises((ValueError, OSError)) as error:
+            find_inputs([name])
+        assert "planted" not in str(error.value)
 
 
 def test_the_text_of_a_bad_factor_is_not_quoted(tmp_path, tokenizer):
@@ -175,7 +269,11 @@ def test_tokenizers_that_cannot_serve(tmp_path, tokenizer, jsonl):
         (lacking, r'lacking/tokenizer.json: .* no \[MASK\], \[PAD\]; .*"mask_token", "pad_token"'),
         (damaged, r"damaged/tokenizer.json: not readable as a tokenizer"),
         (odd, r"odd/tokenizer_config.json: not readable as JSON"),
-        (tmp_path / "none", r"none: no tokenizer; allowed: .*Hub id such as answerdotai/"),
+        (tmp_path, r"tokenizer.json: no tokenizer; allowed: a tokenizer.json or its directory$"),
+        (
+            tmp_path / "none",
+            r"none: no such file or directory, and not a Hub id such as answer",
+        ),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=words):
             prepare([str(jsonl)], place, tmp_path / "out")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tiny_hub
 import torch
+from tokenizers import Tokenizer, models
 
 pytestmark = pytest.mark.torch
 COMMIT, OLDER = "c" * 40, "d" * 40
@@ -75,7 +76,7 @@ def server(tmp_path):
     state, config = tiny_hub.tensors(model), tiny_hub.v4(model)
     tiny_hub.write(tmp_path / "hub" / OLDER, config | {"local_rope_theta": 20000.0}, state)
     main = tiny_hub.write(tmp_path / "hub" / COMMIT, config, state)
-    (main / "tokenizer.json").write_text('{"added_tokens": []}')
+    Tokenizer(models.WordLevel({"word": 0}, unk_token="word")).save(str(main / "tokenizer.json"))
     for name in ("modeling_evil.py", "pytorch_model.bin", "optimizer.pt", "README.md"):
         (main / name).write_text("never")
     handler = type("Handler", (Hub,), {"files": tmp_path / "hub", "asked": []})
@@ -123,7 +124,7 @@ def test_a_hub_id_is_fetched_from_the_endpoint_without_code_or_pickles(server, t
     numbers, files, missing = done.stdout.splitlines()
     assert numbers == f"{len(tiny_hub.reference().state_dict()) - 1} 10000.0 20000.0"
     assert files == "config.json model.safetensors tokenizer.json"
-    assert missing.startswith("someone/else: no such directory here, and not fetched from")
+    assert missing.startswith("someone/else: no such file or directory here, and not fetched")
     assert endpoint in missing
     fetched = {path.split("/")[-1] for path in server.RequestHandlerClass.asked}
     assert not fetched & {"modeling_evil.py", "pytorch_model.bin", "optimizer.pt", "README.md"}
@@ -160,7 +161,8 @@ def test_a_tokenizer_is_fetched_by_its_id_and_nothing_beside_it(server, tmp_path
     endpoint = f"http://127.0.0.1:{server.server_port}"
     offline = run(TOKENIZER, tmp_path, HF_HUB_OFFLINE="1", HF_ENDPOINT=endpoint)
     assert offline.stdout.startswith(
-        f"someone/modernbert: no such tokenizer here, and not fetched from {endpoint} either: "
+        "someone/modernbert: no such file or directory here, and not fetched from "
+        f"{endpoint} either: "
     ), offline.stderr
     assert not server.RequestHandlerClass.asked
     done = run(TOKENIZER, tmp_path, HF_ENDPOINT=endpoint)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import resource
 import struct
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,24 @@ def test_nothing_is_overwritten(tmp_path, source):
 def test_a_failed_export_leaves_nothing_behind(tmp_path, source):
     with pytest.raises(FileNotFoundError, match=r"tokenizer.json: no such file"):
         convert(source, tmp_path / "deep" / "out", tokenizer_dir=tmp_path)
+    assert not (tmp_path / "deep").exists()
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "out"
+    with pytest.raises(OSError, match=f"{out}: not written, and nothing left behind: "):
+        convert(source, out)
+
+
+def test_a_full_disk_is_said(tmp_path, source):
+    """safetensors has an exception of its own for it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    out = tmp_path / "deep" / "out"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"{out}: not written, .*: File too large") as caught:
+            convert(source, out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(caught.value)
     assert not (tmp_path / "deep").exists()
 
 

@@ -9,6 +9,7 @@ from cpt_jax.telemetry import RunLog
 from cpt_jax.training.card import model_card
 
 STEP = tiny_run.STEP
+SIGNED = "https://someone:very-secret@host/a.jsonl?signature=very-secret"
 
 
 def run(root, **changes):
@@ -20,7 +21,7 @@ def run(root, **changes):
     checkpoint.open_run(directory, description)
     source = raw["init"]["source"]
     init = {"source": source, **({"commit": "8949b9"} if source.startswith("answerdotai") else {})}
-    argv = ["main.py", "--workdir=/home/very-secret/run"]
+    argv = ["main.py", "--workdir=/home/very-secret/run", f"--config.x=['{SIGNED}']"]
     provenance.record_start(directory, init, step=0, argv=argv)
     with RunLog(directory, tensorboard=False) as log:
         for step, loss in ((0, 5.0), (6, 4.0), (10, 3.25)):
@@ -69,3 +70,5 @@ def test_the_hub_reads_its_front_matter(tmp_path, init, license, base, named):
     assert ("Licence: not stated" in text) == (license is None)
     assert ("commit of the base model: 8949b9" in text) == (base is not None)
     assert "secret" not in text, "a path"
+    (start,) = provenance.read_starts(directory)
+    assert start["argv"][2] == "--config.x=['https://host/a.jsonl']"

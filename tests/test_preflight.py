@@ -217,6 +217,25 @@ def test_a_source_repeated_fifty_times(root):
     assert "most repeated documents: " in b.text
 
 
+def test_a_tokenizer_that_pads_and_cuts(root, tmp_path):
+    """The template is what the tokenizer adds to a text, not what it fills a batch with."""
+    path = shutil.copytree(root / "a", tmp_path / "a")
+    content = json.loads((path / "tokenizer.json").read_text())
+    cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    pad = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None}
+    pad |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+    (path / "tokenizer.json").write_text(json.dumps(content | {"truncation": cut, "padding": pad}))
+
+    def moved(raw):
+        raw["data"]["sources"][0]["path"] = str(path)
+
+    lines, *_ = planned(root, moved)
+    assert line_of(lines, "template").level == "ok"
+    (path / "tokenizer.json").write_text("{")
+    with pytest.raises(ValueError, match=r"a/tokenizer.json: not readable as a tokenizer: "):
+        planned(root, moved)
+
+
 def test_disk_and_memory(root, tmp_path, monkeypatch):
     lines, *_ = planned(root, workdir=tmp_path / "run")
     assert line_of(lines, "disk").level == line_of(lines, "memory").level == "ok"

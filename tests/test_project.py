@@ -23,9 +23,9 @@ PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 
 # Arrays flow one way: a module imports from its own room and from rooms to the left of it.
 ROAD = (
-    *("seeds", "config", "command", "trees", "sharding", "lock", "checkpoint", "saving"),
-    *("telemetry", "data", "model", "provenance", "training", "finetune", "analysis", "curate"),
-    *("report", "preflight", "twin", "main"),
+    *("addresses", "directories", "repositories", "seeds", "config", "command", "trees"),
+    *("sharding", "lock", "checkpoint", "saving", "telemetry", "data", "model", "provenance"),
+    *("training", "finetune", "analysis", "curate", "report", "preflight", "twin", "main"),
 )
 # What only `convert/` and tests may import, and what the data path does without as well.
 NEVER = {"torch", "transformers"}

@@ -298,7 +298,7 @@ def test_a_run_may_be_resumed_with_other_logging(raw, detour):
             "python -m cpt_jax.data.prepare",
         ),
         (lambda c: c["phases"][0].update(freeze=["model.layer.0.**"]), "match no parameter"),
-        (lambda c: c["init"].update(source="no/such/model"), "no such directory"),
+        (lambda c: c["init"].update(source="no/such/model"), "no such file or directory, and not"),
         (lambda c: c["model"].update(size="huge"), "'huge' is neither base, large nor"),
         (lambda c: c["model"]["overrides"].update(hiden=3), "hiden"),
         (lambda c: c["evaluation"].update(batch_size=3), "3 rows cannot be spread over 2 devices"),
@@ -337,6 +337,9 @@ def test_data_of_another_tokenizer_is_refused(raw, detour, tmp_path):
     with pytest.raises(
         ValueError, match=r"another tokenizer .* 2 entries differ, such as 'w0', 'w1'"
     ):
+        tiny_run.train(other, tmp_path / "run")
+    file.write_text("{")
+    with pytest.raises(ValueError, match=f"^{file}: not readable as a tokenizer: "):
         tiny_run.train(other, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -14,7 +14,6 @@ import io
 import itertools
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -23,6 +22,8 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from cpt_jax.addresses import without_keys
 
 # suffix -> compression
 FORMATS = {
@@ -97,11 +98,11 @@ def public_names(inputs: Sequence[Input]) -> list[str]:
     root = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
     names = []
     for item in inputs:
-        kind = kind_of(item.name)
+        kind, name = kind_of(item.name), without_keys(item.name)
         if kind == "url":
-            names.append(_without_keys(item.name))
+            names.append(name)
         elif kind:
-            parts = (part.rpartition("=") for part in item.name.split(":", 1)[1].split(","))
+            parts = (part.rpartition("=") for part in name.split(":", 1)[1].split(","))
             short = (a + b + (os.path.basename(c) if os.path.isabs(c) else c) for a, b, c in parts)
             names.append(f"{kind}:{','.join(short)}")
         else:
@@ -117,7 +118,7 @@ def read_documents(item: Input, fields: Fields) -> Iterator[Document]:
         a factor that is no finite number >= 0. It names the input and the line (in .parquet and
         in data sets the record), counted from 1, and never quotes the text.
     """
-    name = _without_keys(item.name)
+    name = without_keys(item.name)
     records = _records(item, fields)
     for line in itertools.count(1):
         try:
@@ -133,7 +134,7 @@ def read_documents(item: Input, fields: Fields) -> Iterator[Document]:
 
 def format_of(name: str) -> str:
     """The suffix that names a file's format. Raises ValueError for a name of no known one."""
-    path = _without_keys(name)
+    path = without_keys(name)
     for suffix in FORMATS:
         if path.endswith(suffix):
             return suffix
@@ -151,12 +152,12 @@ def _find(pattern: str) -> Iterator[Input]:
         try:
             found = _find_in_store(pattern)
         except (ValueError, OSError) as error:
-            raise type(error)(f"--input {_without_keys(pattern)}: {error}") from error
+            raise type(error)(f"--input {without_keys(pattern)}: {error}") from error
     else:
         names = glob.glob(pattern, recursive=True)
         found = [Input(name, os.path.getsize(name)) for name in names]
     if not found:
-        raise FileNotFoundError(f"--input {_without_keys(pattern)}: no such file")
+        raise FileNotFoundError(f"--input {without_keys(pattern)}: no such file")
     yield from found
 
 
@@ -178,7 +179,10 @@ def _options(name: str) -> tuple[str, dict[str, str]]:
         option, equals, value = part.partition("=")
         if not equals or option not in DATASETS[kind][1]:
             allowed = ", ".join(f"{option}=..." for option in DATASETS[kind][1])
-            raise ValueError(f"--input {name}: {part!r}; allowed after the name: {allowed}")
+            raise ValueError(
+                f"--input {without_keys(name)}: {without_keys(part)!r}; allowed after the name: "
+                f"{allowed}"
+            )
         options[option] = value
     if not dataset:
         raise ValueError(f"--input {name}: no name; write {kind}:NAME,split=train")
@@ -196,7 +200,7 @@ def _library(module: str, kind: str) -> Any:
 
 @contextlib.contextmanager
 def _one_line_errors(name: str) -> Iterator[None]:
-    """Whatever a store or a library raises, as an OSError or ValueError of one line."""
+    """Whatever a store or a library raises, as an OSError or ValueError: one line, without keys."""
     try:
         yield
     except ImportError as error:
@@ -204,16 +208,10 @@ def _one_line_errors(name: str) -> Iterator[None]:
         install = f": pip install -e '.[{extra}]'" if extra else ""
         raise ValueError(f"{error}{install}") from error
     except Exception as error:
-        text = str(error).replace(name, _without_keys(name)).strip()
-        raise OSError(f"{type(error).__name__}: {text[:300].splitlines()[0]}") from error
-
-
-def _without_keys(name: str) -> str:
-    """A URL without user, password and, on the web, query: signed ones carry a key there."""
-    if kind_of(name) != "url":
-        return name
-    name = re.sub(r"(?<=://)[^/]*@", "", name, count=1)
-    return re.sub(r"[?#].*", "", name) if name.startswith(("http:", "https:")) else name
+        text = without_keys(str(error).replace(name, without_keys(name))).strip()
+        silent = "no answer in time" if isinstance(error, TimeoutError) else "no reason given"
+        said = text[:300].splitlines()[0] if text else silent
+        raise OSError(f"{type(error).__name__}: {said}") from error
 
 
 def _records(item: Input, fields: Fields) -> Iterator[tuple[bytes | dict[str, Any], int]]:
@@ -226,9 +224,8 @@ def _records(item: Input, fields: Fields) -> Iterator[tuple[bytes | dict[str, An
     elif kind:
         with _one_line_errors(item.name):
             store, path = fsspec.url_to_fs(item.name)
-            file = store.open(path, "rb")
-        with file, pa.PythonFile(file, "r") as stream:
-            yield from _records_of_file(item, fields, stream)
+            with store.open(path, "rb") as file, pa.PythonFile(file, "r") as stream:
+                yield from _records_of_file(item, fields, stream)
     else:
         with pa.OSFile(item.name) as stream:
             yield from _records_of_file(item, fields, stream)

@@ -9,12 +9,11 @@ never on the number of workers.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from cpt_jax.data.packing import POOL_DOCUMENTS, plan_rows
 from cpt_jax.data.sources import SPLITS, VERSION, nothing_held_out, sha256
 from cpt_jax.data.tokenise import Job, Tokenised, tokenise
 from cpt_jax.data.tokenizer import FILES, find_tokenizer, read_tokenizer, template_ids, token_dtype
+from cpt_jax.directories import whole_directory
 
 SHARD_TOKENS = 1 << 28
 TEMPLATE = "[CLS] text [SEP]"
@@ -89,7 +89,8 @@ def prepare(
         "tokenizer": info,
         "dtype": token_dtype(info["vocab_size"]),
     }
-    with _whole_directory(out) as partial:
+    with whole_directory(out) as partial:
+        (partial / "shards").mkdir()
         fields = Fields(text_field, id_field, repeat_field)
         results = tokenise(Job(file, template, fields, shard_tokens, partial), found, workers)
         counts = [count for result in results for count in result.documents]
@@ -103,31 +104,6 @@ def prepare(
                 shutil.copyfile(source, partial / name)
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     return manifest
-
-
-@contextlib.contextmanager
-def _whole_directory(out: Path) -> Iterator[Path]:
-    """A directory to fill, which is called `out` once all of it is there; a fault leaves nothing.
-
-    Raises:
-      OSError: it could not be written; the message names `out`.
-    """
-    out = out.absolute()
-    made = [parent for parent in out.parents if not parent.exists()]  # the deepest first
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)  # of a killed process that had the same number
-        (partial / "shards").mkdir(parents=True)
-        yield partial
-        partial.rename(out)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            for parent in made:
-                parent.rmdir()
-        if isinstance(error, OSError):
-            raise OSError(f"{out}: not written, and nothing left behind: {error}") from error
-        raise
 
 
 def _write_index(out: Path, results: list[Tokenised], options: dict[str, Any]) -> dict[str, Any]:

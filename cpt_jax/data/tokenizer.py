@@ -2,17 +2,16 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 from tokenizers import Tokenizer
+
+from cpt_jax.repositories import fetch
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
 ROLES = ("cls", "sep", "mask", "pad")
-_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?")
 
 
 def find_tokenizer(name: str | Path) -> Path:
@@ -28,24 +27,39 @@ def find_tokenizer(name: str | Path) -> Path:
     file = path / FILES[0] if path.is_dir() else path
     if file.is_file():
         return file
-    match = _HUB_ID.fullmatch(str(name))
-    if path.exists() or not match:
-        raise FileNotFoundError(
-            f"{file}: no tokenizer; allowed: a tokenizer.json, its directory, or a Hub id such as"
-            " answerdotai/ModernBERT-base"
-        )
-    try:
-        directory = huggingface_hub.snapshot_download(
-            match["repo"], revision=match["revision"], allow_patterns=list(FILES)
-        )
-    except OSError as error:  # HfHubHTTPError is one too
-        raise FileNotFoundError(
-            f"{name}: no such tokenizer here, and not fetched from"
-            f" {huggingface_hub.constants.ENDPOINT} either: {error}"
-        ) from error
-    if not (Path(directory) / FILES[0]).is_file():
+    if path.exists():
+        raise FileNotFoundError(f"{file}: no tokenizer; allowed: a {FILES[0]} or its directory")
+    file = fetch(str(name), FILES) / FILES[0]
+    if not file.is_file():
         raise FileNotFoundError(f"{name}: the repository on the Hub has no {FILES[0]}")
-    return Path(directory) / FILES[0]
+    return file
+
+
+def open_tokenizer(file: Path) -> Tokenizer:
+    """A tokenizer.json that neither cuts nor pads, whatever it says of that itself.
+
+    Raises:
+      ValueError: a damaged file, or a tokenizer without a word.
+    """
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises Exception itself
+        raise ValueError(f"{file}: not readable as a tokenizer: {error}") from error
+    if not tokenizer.get_vocab_size():
+        raise ValueError(f"{file}: not readable as a tokenizer: its vocabulary is empty")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def other_words(a: Path, b: Path) -> list[str]:
+    """The entries, sorted, that have different ids in two tokenizer.json, or are in one alone.
+
+    Raises:
+      ValueError: a damaged file.
+    """
+    ours, theirs = (open_tokenizer(file).get_vocab() for file in (a, b))
+    return sorted(w for w in ours.keys() | theirs.keys() if ours.get(w) != theirs.get(w))
 
 
 def read_tokenizer(file: Path) -> tuple[Tokenizer, dict[str, Any]]:
@@ -54,12 +68,7 @@ def read_tokenizer(file: Path) -> tuple[Tokenizer, dict[str, Any]]:
     Raises:
       ValueError: a damaged file, or a tokenizer that lacks one of ROLES.
     """
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises Exception itself
-        raise ValueError(f"{file}: not readable as a tokenizer: {error}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    tokenizer = open_tokenizer(file)
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text, not the end of a document
     config_file = file.with_name(FILES[1])
     try:

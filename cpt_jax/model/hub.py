@@ -8,29 +8,26 @@ carries Flax's name. `hf_name` translates the leaf and `_oriented` transposes a 
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import jax
 import jax.numpy as jnp
 import numpy as np
-from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer
 
+from cpt_jax.data.tokenizer import open_tokenizer
+from cpt_jax.directories import whole_directory
 from cpt_jax.model.modernbert import ModernBert, init_params, merge, structure
 from cpt_jax.model.spec import ModelSpec
+from cpt_jax.repositories import fetch
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 # What is fetched from a repository: data only, never code and never pickles.
 PATTERNS = (CONFIG, WEIGHTS, INDEX, "model-?????-of-?????.safetensors", *TOKENIZER)
-_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?")
 _LEAVES = {"kernel": "weight", "scale": "weight", "embedding": "weight", "bias": "bias"}
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
 
@@ -63,20 +60,7 @@ def resolve(source: str | os.PathLike, patterns: tuple[str, ...] = PATTERNS) -> 
         )
     if directory.is_dir():
         return directory
-    match = _HUB_ID.fullmatch(os.fspath(source))
-    if not match:
-        raise FileNotFoundError(f"{source}: no such directory, and not a Hub id 'owner/name'")
-    try:
-        return Path(
-            huggingface_hub.snapshot_download(
-                match["repo"], revision=match["revision"], allow_patterns=list(patterns)
-            )
-        )
-    except (HfHubHTTPError, OSError) as error:
-        raise FileNotFoundError(
-            f"{source}: no such directory here, and not fetched from "
-            f"{huggingface_hub.constants.ENDPOINT} either: {error}"
-        ) from error
+    return fetch(os.fspath(source), patterns)
 
 
 def load_spec(source: str | os.PathLike) -> ModelSpec:
@@ -258,18 +242,21 @@ def save(
 
     Raises: FileExistsError where `directory` holds something; ValueError listing parameters that
     are missing, unknown or misshapen, or for a tokenizer that is damaged or has ids beyond the
-    model's vocabulary.
+    model's vocabulary; OSError where it cannot be written (a full disk), naming `directory`.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, allowed: {', '.join(DTYPES)}")
     check_params("params", spec, params)
     tokenizer = {} if tokenizer_dir is None else _tokenizer_files(Path(tokenizer_dir), spec)
-    with _whole_directory(Path(directory)) as partial:
+    with whole_directory(Path(directory)) as partial:
         tensors = {
             hf_name(path): _oriented(path, np.asarray(params[path]).astype(DTYPES[dtype]))
             for path in spec.param_shapes()
         }
-        save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
+        try:
+            save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:  # what the library makes of a full disk
+            raise OSError(str(error)) from error
         (partial / CONFIG).write_bytes(_json_bytes(spec.to_hf(dtype)))
         for name, content in tokenizer.items():
             (partial / name).write_bytes(content)
@@ -277,27 +264,11 @@ def save(
             (partial / "README.md").write_text(card, "utf-8")
 
 
-@contextmanager
-def _whole_directory(directory: Path) -> Iterator[Path]:
-    """A directory to fill, which takes the name `directory` once the block has succeeded."""
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise FileExistsError(f"{directory}: exists and is not empty; it is not overwritten")
-    directory = directory.absolute()
-    partial = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a kill
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        partial.replace(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
 def _tokenizer_files(source: Path, spec: ModelSpec) -> dict[str, bytes]:
     """Each file of a tokenizer, fit for the model; byte by byte the same where it already is."""
     names = [name for name in TOKENIZER if (source / name).is_file() or name == TOKENIZER[0]]
     files = {name: _read_json(source / name) for name in names}
-    last = last_token_id(source / "tokenizer.json")
+    last = max(open_tokenizer(source / "tokenizer.json").get_vocab().values())
     if last >= spec.vocab_size:
         raise ValueError(
             f"{source / 'tokenizer.json'}: has ids up to {last} and the model only "
@@ -319,14 +290,6 @@ def _tokenizer_files(source: Path, spec: ModelSpec) -> dict[str, bytes]:
         else (source / name).read_bytes()
         for name, content in files.items()
     }
-
-
-def last_token_id(file: Path) -> int:
-    """The largest id of a tokenizer.json. Raises: ValueError for a file that is not one."""
-    try:
-        return max(Tokenizer.from_file(str(file)).get_vocab().values())
-    except Exception as error:  # what tokenizers raises, and for a vocabulary of nothing
-        raise ValueError(f"{file}: not a tokenizer: {error}") from error
 
 
 def _tokenizer_config(tokenizer: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from tokenizers import Tokenizer
 
 from cpt_jax import checkpoint, config
 from cpt_jax.config import Config
 from cpt_jax.data.sources import Source
-from cpt_jax.data.tokenizer import template_ids
+from cpt_jax.data.tokenizer import open_tokenizer, template_ids
 from cpt_jax.model import flops, hub
 from cpt_jax.preflight.lines import Level, Line
 from cpt_jax.training.plan import PhasePlan
@@ -103,7 +102,7 @@ def _template(run: Config, start: Start) -> list[Line]:
         return [Line("stop", "template", text)]
     template = next(iter(templates.values()))
     file = _tokenizer_file(run, start)
-    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer = open_tokenizer(file)
     alone, framed = (tokenizer.encode("a", add_special_tokens=x).ids for x in (False, True))
     special = next(iter(start.train.values())).tokenizer["special_ids"]
     before, after = template_ids(template, tokenizer, special)

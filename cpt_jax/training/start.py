@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from tokenizers import Tokenizer
 
 from cpt_jax import checkpoint, telemetry
 from cpt_jax.config import Config, phase_steps, to_dict
 from cpt_jax.data.sources import Source, open_source, prepare_command, shared_tokenizer
+from cpt_jax.data.tokenizer import other_words
 from cpt_jax.model import hub, modernbert
 from cpt_jax.model.spec import SIZES, ModelSpec
 from cpt_jax.seeds import hash_seed
@@ -207,13 +207,7 @@ def _check_tokenizer(init: str, corpus: Path) -> None:
     file = hub.resolve(init) / "tokenizer.json"
     if not file.is_file():
         return  # some models come without one; sizes and special tokens were compared
-    theirs, ours = (
-        Tokenizer.from_file(str(path)).get_vocab() for path in (file, corpus / "tokenizer.json")
-    )
-    other = sorted(
-        word for word in theirs.keys() | ours.keys() if theirs.get(word) != ours.get(word)
-    )
-    if other:
+    if other := other_words(file, corpus / "tokenizer.json"):
         raise ValueError(
             f"{corpus} was prepared with another tokenizer than that of {init}: {len(other)} "
             f"entries differ, such as {', '.join(map(repr, other[:3]))}. Prepare it again with "
