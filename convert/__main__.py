@@ -158,12 +158,12 @@ def compare(options: argparse.Namespace) -> int:
         ours, theirs = (getattr(spec, field.name) for spec in specs)
         if ours != theirs:
             print(f"{field.name}: {ours} in A, {theirs} in B")
+    words = verify.tokenizer_difference(a, b)
     ids = _tokens(options, (a, b), min(spec.vocab_size for spec in specs))
     states = verify.torch_states if options.reference else verify.jax_states
     differences = verify.differences(states(a, ids), verify.jax_states(b, ids))
     print(f"{len(ids)} tokens; A: {names[0]}, B: {names[1]}")
     print(verify.table(differences))
-    words = verify.tokenizer_difference(a, b)
     if words:
         print(f"their tokenizers differ: {words}")
     parted = next((d for d in differences if not d.relative <= options.tolerance), None)
