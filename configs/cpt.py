@@ -6,11 +6,13 @@
         --config.init.source=MODEL_DIR '--config.data.sources[0].path=data/notes'
     python -m cpt_jax.main --config=configs/cpt.py:mlm --workdir=runs/notes_mlm ...
 
-How long: the paper saw gains from 10B tokens; on a small corpus, count epochs (they are logged)
-and keep the decay at some hundreds of optimizer steps, or the model does not come back.
+How long: `'--config.phases[0].tokens=5e7' '--config.phases[0].batch_size=16'`; warmup and decay
+follow. The paper saw gains from 10B tokens; on a small corpus, count epochs (they are logged) and
+keep the decay at some hundreds of optimizer steps, or the model does not come back.
 """
 
-from configs.detour import BILLION, detour, source
+from configs.detour import BILLION, detour
+from cpt_jax.config import Source
 
 
 def get_config(arguments=None):
@@ -19,7 +21,7 @@ def get_config(arguments=None):
         arguments,
         name="cpt",
         init="answerdotai/ModernBERT-base",
-        sources=[source("notes", 1.0, "own")],
+        sources=[Source("notes", "data/notes", 1.0)],
         tokens=1 * BILLION,
         batch_size=96,
         warmup_tokens=25_000_000,

@@ -113,9 +113,20 @@ def detour(
         phases=phases[1:] if fork else phases,
     )
     made = config.to_config_dict(whole)
+    if not fork:
+        _link(made)
     if options.quick:
         _make_quick(made)
     return made
+
+
+def _link(made: Any) -> None:
+    """Makes a flag that changes the length of phase 1 or the model change what goes with it."""
+    first, decay = made.phases
+    tokens, length = first.tokens, first.get_ref("tokens")
+    first.learning_rate.warmup_tokens = length * first.learning_rate.warmup_tokens // tokens
+    decay.tokens = length * decay.tokens // tokens
+    made.data.tokenizer = made.init.get_ref("source") + ""  # not the very reference: see its setter
 
 
 def _phases(

@@ -9,7 +9,8 @@ teach it which words go together, no more.
 
 from ml_collections import ConfigDict
 
-from configs.detour import detour, source
+from configs.detour import detour
+from cpt_jax.config import Source
 
 ROW, BATCH = 256, 8
 STEP = ROW * BATCH  # tokens
@@ -21,7 +22,7 @@ def get_config(arguments=None):
         ",".join(filter(None, ("mlm", arguments))),
         name="encoder",
         init="scratch",
-        sources=[source("notes", 1.0, "own")],
+        sources=[Source("notes", "data/notes", 1.0)],
         tokens=240 * STEP,
         seq_len=ROW,
         batch_size=BATCH,

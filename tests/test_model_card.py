@@ -27,6 +27,7 @@ def run(root, **changes):
         for step, loss in ((0, 5.0), (6, 4.0), (10, 3.25)):
             for source in ("a", "b"):
                 losses = {"mlm_loss": loss, "clm_loss": loss + 1}
+                losses |= {"mlm_targets": 150, "clm_targets": 1270}
                 log.write("eval", step=step, source=source, tokens=step * STEP, **losses)
     return directory
 
@@ -38,8 +39,8 @@ def test_numbers_of_the_card_by_hand(tmp_path):
     assert f"| decay | masked tokens (MLM) | 15% | bidirectional | {4 * STEP:,} |" in text
     assert f"| a | 70.0%, {0.7 * 6 * STEP:,.0f} | 100.0%, {4 * STEP:,} |" in text
     assert f"| b | 30.0%, {0.3 * 6 * STEP:,.0f} | 0.0%, 0 |" in text
-    assert "| a | 0 | 5.0000 | 6.0000 |" in text
-    assert f"| b | {10 * STEP:,} | 3.2500 | 4.2500 |" in text
+    assert "| a | 0 | 5.0000 (150) | 6.0000 (1,270) |" in text
+    assert f"| b | {10 * STEP:,} | 3.2500 (150) | 4.2500 (1,270) |" in text
     assert "jax 0." in text
 
 

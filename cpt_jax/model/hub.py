@@ -8,6 +8,7 @@ carries Flax's name. `hf_name` translates the leaf and `_oriented` transposes a 
 import json
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,7 @@ def save(
         except SafetensorError as error:  # what the library makes of a full disk
             raise OSError(str(error)) from error
         (partial / CONFIG).write_bytes(_json_bytes(spec.to_hf(dtype)))
+        shutil.copymode(partial / CONFIG, partial / WEIGHTS)  # safetensors': the owner's alone
         for name, content in tokenizer.items():
             (partial / name).write_bytes(content)
         if card is not None:

@@ -10,7 +10,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from cpt_jax.training.start import Start, initial_params
 from cpt_jax.training.step import phase_targets
 
 ROWS = 8  # at most, of each source
+SEARCHED_ROWS = 256  # of each source, for one that holds several documents
 TOKENS = {"cpu": 8192}  # read in all; what a minute allows
 TOKENS_ELSEWHERE = 65536
 # Two ways of adding up the same numbers in fp32 differ by some 1e-6 a layer; a leak moves tenths.
@@ -47,26 +48,29 @@ class Rows:
     unigram: float  # nats a target of who knows how often each token occurs, and nothing else
 
 
-def check_model(run: Config, start: Start) -> list[Line]:
-    """Returns the lines on the parameters that the run starts from; compiles a few programs."""
+def check_model(run: Config, start: Start) -> Iterator[Line]:
+    """Yields the lines on the parameters that the run starts from; compiles a few programs."""
     if start.begun:
-        return [Line("ok", "model", "not looked at again: the run has begun")]
+        yield Line("ok", "model", "not looked at again: the run has begun")
+        return
     params = {path: jnp.asarray(array) for path, array in initial_params(run, start.spec).items()}
     rows = _rows(run, start)
     with jax.default_matmul_precision("highest"):
+        yield from _counts(run, start)
+        yield _packing(start.spec, params, *_fullest_row(run, start))
         nll = _nll(start.spec, params, rows)
-        lines = [_packing(start.spec, params, rows), *_counts(run, start)]
         if run.init.source == "scratch":
-            return [_untrained(nll, start.vocabulary), *lines]
-        lines += [_loss(nll, rows), _alternatives(start.spec, params, rows, nll)]
+            yield _untrained(nll, start.vocabulary)
+            return
+        yield _loss(nll, rows)
+        yield _alternatives(start.spec, params, rows, nll)
     if not checkpoint.names_checkpoint(run.init.source):
-        lines.append(_transformers(run.init.source, rows, nll))
-    return lines
+        yield _transformers(run.init.source, rows, nll)
 
 
 def _rows(run: Config, start: Start) -> Rows:
     """Returns the first held-out rows of the sources in turn, cut to what can be afforded."""
-    affordable = TOKENS.get(jax.default_backend(), TOKENS_ELSEWHERE)
+    affordable = _affordable()
     length = min(run.data.seq_len, affordable // 4)
     wanted = min(ROWS * len(start.heldout), affordable // length)
     rows = [source[i] for i in range(ROWS) for source in start.heldout.values() if i < len(source)][
@@ -84,6 +88,22 @@ def _rows(run: Config, start: Start) -> Rows:
     )
     labels = np.asarray(targets.labels)
     return Rows(segments, targets, _unigram(start, labels[labels != IGNORE]))
+
+
+def _affordable() -> int:
+    return TOKENS.get(jax.default_backend(), TOKENS_ELSEWHERE)
+
+
+def _fullest_row(run: Config, start: Start) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ids and segments [L] of that of the first rows which holds the most documents."""
+    length = min(run.data.seq_len, _affordable() // 4)
+    rows = [
+        source[i]
+        for source in (*start.heldout.values(), *start.train.values())
+        for i in range(min(SEARCHED_ROWS, len(source)))
+    ]
+    fullest = max(rows, key=lambda row: row["segment_ids"][:length].max())
+    return fullest["input_ids"][:length], fullest["segment_ids"][:length]
 
 
 def _unigram(start: Start, tokens: np.ndarray) -> float:
@@ -147,14 +167,14 @@ def _loss(nll: np.ndarray, rows: Rows) -> Line:
             "other weights than config.json's)",
         )
     if mean > rows.unigram:
-        return Line("warn", "loss", f"{text}: hardly a trained model on text that it knows")
+        return Line(
+            "warn", "loss", f"{text}: no better than that: an untrained model, or another language"
+        )
     return Line("ok", "loss", text)
 
 
-def _packing(spec: ModelSpec, params: Any, rows: Rows) -> Line:
-    """The row of most documents, against each of them alone at the beginning of a row."""
-    row = int(rows.segment_ids.max(1).argmax())
-    packed, segments = np.asarray(rows.targets.input_ids)[row], rows.segment_ids[row]
+def _packing(spec: ModelSpec, params: Any, packed: np.ndarray, segments: np.ndarray) -> Line:
+    """A row of several documents, against each of them alone at the beginning of a row."""
     count = min(int(segments.max()), ROWS)
     ids, alone = (np.zeros((count, len(segments)), np.int32) for _ in range(2))
     places = [np.flatnonzero(segments == n) for n in range(1, count + 1)]
@@ -172,7 +192,7 @@ def _packing(spec: ModelSpec, params: Any, rows: Rows) -> Line:
     if not relative <= SAME_STATES:
         return Line("stop", "packing", f"{text}: documents see each other")
     if count < 2:
-        return Line("warn", "packing", f"{text}; no row holds two documents to be kept apart")
+        return Line("warn", "packing", f"{text}; none of the first rows holds two documents")
     return Line("ok", "packing", text)
 
 

@@ -210,7 +210,7 @@ def _hours(start: Start, plans: Sequence[PhasePlan]) -> Line:
     peak = flops.peak_flops(kind)
     text = f"{total:.2e} FLOPs"
     if peak is None:
-        return Line("ok", "hours", f"{text}; the peak of a {kind} is not known")
+        return Line("ok", "hours", f"{text}; no hours, as the peak of a {kind} is not known")
     hours = total / (USUAL_MFU * peak * count) / 3600
     text += f": {hours:.3g} hours on {count} {kind} at {USUAL_MFU:.0%} of their peak"
     return Line("ok", "hours", text)

@@ -65,6 +65,7 @@ class Curve:
     run: int  # index in the page's list of runs
     tokens: np.ndarray
     values: np.ndarray
+    targets: int | None = None  # that the last value is a mean over, where it is known
 
 
 def training_curves(runs: Sequence[Run], field: str) -> list[Curve]:
@@ -89,7 +90,7 @@ def heldout_curves(runs: Sequence[Run], source: str, objective: str) -> list[Cur
         if lines:
             tokens = np.array([line["tokens"] for line in lines], float)
             values = np.array([line[f"{objective}_loss"] for line in lines], float)
-            curves.append(Curve(index, tokens, values))
+            curves.append(Curve(index, tokens, values, lines[-1].get(f"{objective}_targets")))
     return curves
 
 

@@ -106,11 +106,10 @@ def _heldout(runs: Sequence[Run]) -> str:
             curves = figures.heldout_curves(runs, source, objective)
             title = f"{source}: {NAMES[objective]}"
             ends = ", ".join(f"{_link(c.run, runs[c.run])} {c.values[-1]:.4f}" for c in curves)
-            cards.append(
-                _figure(
-                    title, figures.draw(runs, curves, title=title, markers=True), f"Last: {ends}."
-                )
-            )
+            over = min((c.targets for c in curves if c.targets), default=None)
+            caption = f"Last: {ends}" + (f", over {over:,.0f} targets." if over else ".")
+            figure = figures.draw(runs, curves, title=title, markers=True)
+            cards.append(_figure(title, figure, caption))
     note = "Each source's held-out rows under both objectives, whichever the run was training on."
     return _section("Held-out loss", note, _grid(cards)) if cards else ""
 

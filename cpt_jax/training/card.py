@@ -137,10 +137,16 @@ def _heldout(workdir: Path, step: int) -> str:
     for source in dict.fromkeys(line["source"] for line in lines):
         own = [line for line in lines if line["source"] == source]
         for line in (own[0], own[-1]) if len(own) > 1 else own:
-            losses = [f"{line[f'{name}_loss']:.4f}" for name in ("mlm", "clm")]
+            losses = [
+                f"{line[f'{name}_loss']:.4f} ({line[f'{name}_targets']:,.0f})"
+                for name in ("mlm", "clm")
+            ]
             rows.append([source, f"{line['tokens']:,}", *losses])
     heads = ["source", "tokens seen", "MLM loss", "CLM loss"]
-    return "## Held-out loss\n\nIn nats per target.\n\n" + _table(heads, rows)
+    return (
+        "## Held-out loss\n\nIn nats per target; in brackets, how many targets it is a mean of.\n\n"
+        + _table(heads, rows)
+    )
 
 
 def _versions(
