@@ -326,6 +326,8 @@ def _impossible(config: Config) -> list[str]:
         check(source.weight >= 0, f"data.sources[{i}].weight", source.weight, "at least 0")
     check(config.data.seq_len >= 2, "data.seq_len", config.data.seq_len, "at least 2 tokens")
     for group, field in (
+        ("data", "reader_threads"),
+        ("data", "prefetch_batches"),
         ("evaluation", "every_steps"),
         ("evaluation", "rows_per_source"),
         ("evaluation", "batch_size"),
@@ -338,13 +340,13 @@ def _impossible(config: Config) -> list[str]:
         check(value >= 1, f"{group}.{field}", value, "at least 1")
     rate = config.evaluation.mask_rate
     check(0 < rate < 1, "evaluation.mask_rate", rate, "between 0 and 1")
-    for field in ("b1", "b2"):
-        value = getattr(config.optimizer, field)
+    adam = config.optimizer
+    for field, value in (("b1", adam.b1), ("b2", adam.b2)):
         check(0 <= value < 1, f"optimizer.{field}", value, "in [0, 1)")
-    check(config.optimizer.eps > 0, "optimizer.eps", config.optimizer.eps, "above 0")
-    clip, decay = config.optimizer.clip_norm, config.optimizer.weight_decay
+    check(0 < adam.eps < math.inf, "optimizer.eps", adam.eps, "above 0 and finite")
+    clip, decay = adam.clip_norm, adam.weight_decay
     check(clip is None or clip > 0, "optimizer.clip_norm", clip, "above 0, or None")
-    check(decay >= 0, "optimizer.weight_decay", decay, "at least 0")
+    check(0 <= decay < math.inf, "optimizer.weight_decay", decay, "at least 0 and finite")
     phase_names = [phase.name for phase in config.phases]
     check(bool(phase_names), "phases", [], "a list of at least one phase")
     check(len(set(phase_names)) == len(phase_names), "phases", phase_names, "distinct names")
@@ -366,7 +368,7 @@ def _impossible_phase(phase: Phase, path: str, sources: list[str], check: Any) -
     plain = re.fullmatch(r"[\w.-]*[^\d\W][\w.-]*", phase.name)
     allowed = "a name of letters, digits, '_', '-' and '.', and not a number (it means a step)"
     check(plain is not None, f"{path}.name", phase.name, allowed)
-    check(phase.tokens > 0, f"{path}.tokens", phase.tokens, "above 0")
+    check(0 < phase.tokens < 1e16, f"{path}.tokens", phase.tokens, "above 0 and below 1e16")
     check(phase.batch_size > 0, f"{path}.batch_size", phase.batch_size, "above 0")
     check(
         phase.microbatches > 0 and phase.batch_size % max(phase.microbatches, 1) == 0,

@@ -8,6 +8,7 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -41,8 +42,13 @@ def record_start(
         "versions": {p: importlib.metadata.version(p) for p in checkpoint.PACKAGES},
         **({"init": init} if init else {}),
     }
-    with (workdir / STARTS).open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    path = workdir / STARTS
+    written = path.read_bytes() if path.exists() else b""
+    with path.open("ab") as file:
+        file.truncate(written.rfind(b"\n") + 1)  # a last line that a crash tore
+        file.write(json.dumps(line).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_starts(workdir: Path) -> list[dict[str, Any]]:
@@ -96,7 +102,8 @@ def describe_init(source: str) -> dict[str, Any]:
         return {"run": str(run), "step": step, "config_sha256": _sha256(run / "config.json")}
     directory = hub.resolve(source)
     files = {file.name: _sha256(file) for file in sorted(directory.glob(WEIGHTS))}
-    commit = {"commit": directory.name} if directory.parent.name == "snapshots" else {}
+    fetched = directory.parent.name == "snapshots" and not Path(source).exists()
+    commit = {"commit": directory.name} if fetched else {}
     return {"source": source, **commit, "sha256": files}
 
 

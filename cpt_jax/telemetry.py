@@ -237,10 +237,10 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
             line = json.loads(text)
         except ValueError:
             line = None
-        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+        if not isinstance(line, dict) or {"kind", "step"} - line.keys():
             raise ValueError(
-                f"{path}:{number}: not a JSON object with a step: {text[:80]!r}. Something other "
-                "than a run wrote into the file: mend or delete this line"
+                f"{path}:{number}: not a JSON object with a kind and a step. Something other than "
+                "a run wrote into the file: mend or delete this line"
             )
         lines.append(line)
     return lines

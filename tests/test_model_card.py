@@ -73,3 +73,11 @@ def test_the_hub_reads_its_front_matter(tmp_path, init, license, base, named):
     assert "secret" not in text, "a path"
     (start,) = provenance.read_starts(directory)
     assert start["argv"][2] == "--config.x=['https://host/a.jsonl']"
+
+
+def test_a_torn_line_of_starts_is_dropped(tmp_path):
+    for step in (0, 3):
+        provenance.record_start(tmp_path, {}, step=step)
+        with (tmp_path / provenance.STARTS).open("a") as file:
+            file.write('{"time": "20')  # killed while it wrote
+    assert [line["step"] for line in provenance.read_starts(tmp_path)] == [0, 3]

@@ -14,6 +14,7 @@ import io
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ DATASETS = {
 }
 # protocol or kind -> the extra of this package that installs what reads it
 EXTRAS = {"datasets": "datasets", "tfds": "tfds", "s3": "s3", "gs": "gs", "gcs": "gs"}
+MAX_FACTOR = 1_000_000  # copies of a document
 
 
 class Input(NamedTuple):
@@ -79,10 +81,12 @@ def find_inputs(patterns: Sequence[str]) -> list[Input]:
       FileNotFoundError: a pattern that matches nothing. ValueError: an unknown format or option, or
         a library that is not installed. OSError: a store that does not answer.
     """
-    found = {item.name: item for pattern in patterns for item in _find(str(pattern))}
-    for name in found:
-        if kind_of(name) not in DATASETS:
-            format_of(name)
+    items = [item for pattern in patterns for item in _find(str(pattern))]
+    # A file that is named in two ways is one input.
+    found = {i.name if kind_of(i.name) else os.path.realpath(i.name): i for i in items}
+    for item in found.values():
+        if kind_of(item.name) not in DATASETS:
+            format_of(item.name)
     return sorted(found.values(), key=lambda item: (kind_of(item.name), PurePath(item.name)))
 
 
@@ -290,18 +294,26 @@ def _document(
         line = record.decode("utf-8-sig")  # a byte-order mark may open the file
         if not line.strip():
             return None
-        record = json.loads(line)
+        try:
+            record = json.loads(line)
+        except RecursionError:
+            raise ValueError("JSON that is nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError(f"a JSON {type(record).__name__}; allowed: an object")
     for name in (fields.text, fields.repeat):
-        if name is not None and record.get(name) is None:
-            raise ValueError(f"no field {name!r}; fields are {sorted(record)}")
+        if name is not None and name not in record:
+            # A file without a header has text in their place: names are short words.
+            names = sorted(key for key in record if re.fullmatch(r"[A-Za-z_]\w{0,31}", key))
+            raise ValueError(f"no field {name!r}; fields are {names}")
     text, factor = record[fields.text], record[fields.repeat] if fields.repeat else 1
+    text = "" if text is None else text
     if not isinstance(text, str):
         raise ValueError(f"field {fields.text!r} is {type(text).__name__}; allowed: a string")
-    if not isinstance(factor, int | float) or not 0 <= factor < float("inf"):
-        shown = factor if isinstance(factor, int | float) else type(factor).__name__
-        raise ValueError(f"field {fields.repeat!r} is {shown}; allowed: a finite number >= 0")
+    if not isinstance(factor, int | float) or not 0 <= factor <= MAX_FACTOR:
+        shown = f"{factor:.6g}" if isinstance(factor, float) else type(factor).__name__
+        shown = str(factor)[:20] if type(factor) is int else shown
+        allowed = f"a finite number >= 0 and <= {MAX_FACTOR:,}"
+        raise ValueError(f"field {fields.repeat!r} is {shown}; allowed: {allowed}")
     name = record.get(fields.id)
     id_hash = hash64(place if name is None else str(name))
     return Document(text, hash64(text), id_hash, float(factor), position)

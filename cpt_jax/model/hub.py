@@ -74,10 +74,11 @@ def load_spec(source: str | os.PathLike) -> ModelSpec:
 
 def read_spec(file: Path) -> ModelSpec:
     """The model that one config.json describes; raises like `load_spec`."""
-    return ModelSpec.from_hf(_read_json(file), os.fspath(file))
+    return ModelSpec.from_hf(read_json(file), os.fspath(file))
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file; ValueError or FileNotFoundError names the file."""
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file")
     try:
@@ -197,7 +198,7 @@ def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
         return [directory / whole]
     if not (directory / index).is_file():
         return []
-    table = _read_json(directory / index).get("weight_map")
+    table = read_json(directory / index).get("weight_map")
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
         raise ValueError(f"{directory / index}: has no weight_map from tensors to files")
     names = sorted(set(table.values()))
@@ -269,7 +270,7 @@ def save(
 def _tokenizer_files(source: Path, spec: ModelSpec) -> dict[str, bytes]:
     """Each file of a tokenizer, fit for the model; byte by byte the same where it already is."""
     names = [name for name in TOKENIZER if (source / name).is_file() or name == TOKENIZER[0]]
-    files = {name: _read_json(source / name) for name in names}
+    files = {name: read_json(source / name) for name in names}
     last = max(open_tokenizer(source / "tokenizer.json").get_vocab().values())
     if last >= spec.vocab_size:
         raise ValueError(

@@ -17,11 +17,14 @@ def main(config: Config) -> int:
     from cpt_jax.preflight.model import check_model
     from cpt_jax.preflight.plan import check_plan
     from cpt_jax.training import loop
+    from cpt_jax.training.start import check_history
 
     workdir = Path(command.WORKDIR.value) if command.WORKDIR.value else None
     stops = 0
     with command.refusing(ValueError, OSError):
         start, plans = loop.plan_phases(config, workdir, sharding.make_mesh())
+        if workdir is not None and start.begun:
+            check_history(config, workdir)
         for line in itertools.chain(
             check_plan(config, start, plans, workdir), check_model(config, start)
         ):

@@ -62,10 +62,12 @@ def check_model(run: Config, start: Start) -> Iterator[Line]:
         if run.init.source == "scratch":
             yield _untrained(nll, start.vocabulary)
             return
+        if checkpoint.names_checkpoint(run.init.source):  # the end of CLM, maybe: no encoder now
+            yield Line("ok", "loss", f"held-out MLM {nll.mean():.3f} nats, from a checkpoint")
+            return
         yield _loss(nll, rows)
         yield _alternatives(start.spec, params, rows, nll)
-    if not checkpoint.names_checkpoint(run.init.source):
-        yield _transformers(run.init.source, rows, nll)
+    yield _transformers(run.init.source, rows, nll)
 
 
 def _rows(run: Config, start: Start) -> Rows:
@@ -159,6 +161,8 @@ def _loss(nll: np.ndarray, rows: Rows) -> Line:
         f"held-out MLM {mean:.3f} ± {error:.3f} nats over {len(nll)} targets; knowing only how "
         f"often tokens occur costs {rows.unigram:.3f}"
     )
+    if not math.isfinite(mean):
+        return Line("stop", "loss", f"{text}: the parameters or what they compute are not finite")
     if mean - SURE * error > rows.unigram:
         return Line(
             "stop",

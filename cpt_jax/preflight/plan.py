@@ -152,9 +152,10 @@ def _overrides(run: Config, start: Start) -> list[Line]:
 def _disk(run: Config, start: Start, plans: Sequence[PhasePlan], workdir: Path) -> Line:
     """Checkpoints that will stay and one being written, the model, and what is free."""
     size = start.spec.num_params * 4  # bytes, fp32
-    kept = run.checkpoint.keep + len(plans) + 1
+    regular = min(run.checkpoint.keep, plans[-1].stop_step // run.checkpoint.every_steps)
+    kept = regular + len(plans) + 1
     there = len(checkpoint.saved_steps(workdir))
-    more = max(0, kept - there)
+    more = max(0, kept - there) if checkpoint.latest_step(workdir) != plans[-1].stop_step else 0
     need = more * 3 * size + size
     place = next(path for path in (workdir, *workdir.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free

@@ -22,21 +22,25 @@ or, in JAX with documents packed into rows, `cpt_jax.from_pretrained("PATH OR ID
 """
 
 
-def model_card(workdir: Path, step: int, averaged: Sequence[int] = ()) -> str:
+def model_card(
+    workdir: Path, step: int, *, license: str | None = None, averaged: Sequence[int] = ()
+) -> str:
     """Returns the card, Markdown under YAML, of a run's model after ``step`` steps.
 
     It holds no text of any document and no path: sources go by their names, and so does a base
-    model that is not on the Hub. ``averaged`` are the steps that its parameters are the mean of.
+    model that is not on the Hub. ``averaged`` are the steps that its parameters are the mean of;
+    ``license`` is told instead of the one that the run began with.
 
     Raises:
       ValueError: if ``workdir`` is no run directory, or its metrics cannot be read.
     """
     run = checkpoint.read_run(workdir)
     config = config_lib.parse(run["config"])
+    license = license or config.export.license
     starts = provenance.read_starts(workdir)
     base, commit = _base_model(config.init.source, starts)
     fields = {
-        "license": config.export.license,
+        "license": license,
         "base_model": base if commit else None,
         "library_name": "transformers",
         "pipeline_tag": "fill-mask",
@@ -47,7 +51,7 @@ def model_card(workdir: Path, step: int, averaged: Sequence[int] = ()) -> str:
     phases = _phases_until(config, step)
     tokens = sum(seen for _, seen in phases)
     before = run.get("origin", {}).get("tokens", 0)
-    licence = config.export.license or (
+    licence = license or (
         "not stated. Set `export.license` in the run's config, after looking at the licences of "
         "the base model and of the text"
     )

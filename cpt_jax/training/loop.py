@@ -215,6 +215,7 @@ class Run:
                 for plan in self.plans:
                     if self.step < plan.stop_step:
                         self._phase(plan, stop)
+                assert self.step >= self.plans[-1].stop_step, "the data ended before the run"
             return self.export()
 
     def _begin(self) -> None:
@@ -230,7 +231,8 @@ class Run:
     def export(self) -> Path:
         """Writes the Hugging Face directory, unless an earlier start of this run did."""
         directory = self.workdir / "export"
-        if not (directory / "config.json").exists() and jax.process_index() == 0:
+        whole = all((directory / name).is_file() for name in (hub.CONFIG, hub.WEIGHTS))
+        if not whole and jax.process_index() == 0:
             try:
                 hub.save(
                     directory,
@@ -238,7 +240,7 @@ class Run:
                     self.state.params,
                     dtype=self.config.export.dtype,
                     tokenizer_dir=Path(self.config.data.sources[0].path),
-                    card=model_card(self.workdir, self.step),
+                    card=model_card(self.workdir, self.step, license=self.config.export.license),
                 )
             except Exception as error:  # safetensors has its own
                 raise OSError(

@@ -138,7 +138,7 @@ def check_history(config: Config, workdir: Path) -> None:
             file=sys.stderr,
         )
     if (export / "config.json").is_file():
-        there = json.loads((export / "config.json").read_text()).get("dtype")
+        there = hub.read_json(export / "config.json").get("dtype")
         if there != config.export.dtype:
             raise ValueError(
                 f"config.export.dtype: {config.export.dtype!r}, and {export} is written already, "
