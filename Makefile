@@ -32,7 +32,7 @@ demo: setup  ## the whole detour on a small model, on the CPU; report in DEMO_DI
 	$(PY) -m launch.demo --workdir $(DEMO_DIR)
 
 test: setup  ## all tests
-	$(PY) -m pytest -q $(PYTEST_ARGS)
+	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 lint: setup  ## ruff and pyright, changing nothing
 	$(PY) -m ruff check .

@@ -255,7 +255,15 @@ def test_a_lock_leaves_nothing_where_nothing_was_made(tmp_path):
 # --- stopping
 
 
-def test_the_first_signal_is_a_wish_and_the_second_acts(capfd):
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler of SIGINT, which a worker of pytest-xdist does not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_the_first_signal_is_a_wish_and_the_second_acts(ctrl_c, capfd):
     with signals.stop_wish() as wish:
         assert not wish(1)
         signal.raise_signal(signal.SIGINT)
@@ -307,8 +315,11 @@ def test_deleted_checkpoints_are_not_passed_over(begun, whole):
 @pytest.mark.parametrize("garbage", ["gar{bage", "[1]", '{"kind": "train"}', "\x00\x00"])
 def test_garbage_in_the_metrics_is_told_before_compute(begun, garbage):
     config, run = begun
-    (run / "metrics.jsonl").write_text(f'{{"step": 1}}\n{garbage}\n{{"step": 2}}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:2: not a JSON object with a step"):
+    whole = '{"kind": "train", "step": 1}'
+    (run / "metrics.jsonl").write_text(f"{whole}\n{garbage}\n{whole}\n")
+    with pytest.raises(
+        ValueError, match=r"metrics\.jsonl:2: not a JSON object with a kind and a step"
+    ):
         start.check_history(config, run)
 
 

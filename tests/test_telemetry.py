@@ -132,7 +132,7 @@ def test_truncating_needs_no_file(tmp_path, open_log):
 
 def test_damage_in_the_middle_is_not_passed_over(tmp_path, open_log):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"step"\n{"step": 3}\n')
+    path.write_text('{"kind": "a", "step": 1}\n{"step"\n{"kind": "a", "step": 3}\n')
     with pytest.raises(ValueError, match=r"metrics\.jsonl:2: not a JSON object"):
         open_log(tmp_path).truncate_after(3)
     assert path.read_text().count("\n") == 3
