@@ -58,11 +58,14 @@ def open_run(workdir: Path, description: Mapping[str, Any]) -> None:
         have in common with the run that began: fingerprints of data, the model, the origin.
 
     Raises:
-      ValueError: if the directory holds another run, or files that are no run.
+      ValueError: if the directory holds another run, or files that are no run, or lies in a run.
     """
     if (workdir / "config.json").exists():
         refuse_other_run(workdir, description)
         return
+    for above in workdir.absolute().parents:
+        if (above / "config.json").exists() and (above / "checkpoints").is_dir():
+            raise ValueError(f"{workdir} lies in {above}, the directory of another run")
     temporary = workdir / "config.json.tmp"  # may be left there by a kill
     if workdir.exists() and set(workdir.iterdir()) - {temporary, workdir / lock.NAME}:
         raise ValueError(f"{workdir} is not empty and holds no config.json of a run")

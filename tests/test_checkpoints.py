@@ -301,6 +301,14 @@ def test_killed_before_its_first_checkpoint_a_run_starts_anew_and_says_so(begun,
     assert "stopped at step 3 before its first checkpoint: starting anew" in capfd.readouterr().err
 
 
+def test_a_run_does_not_begin_within_another(begun):
+    _, run = begun
+    inner = run / "checkpoints" / "inner"
+    with pytest.raises(ValueError, match=r"inner lies in .*run, the directory of another run"):
+        checkpoint.open_run(inner, checkpoint.read_run(run))
+    assert not inner.exists()
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_deleted_checkpoints_are_not_passed_over(begun, whole):
     config, run = begun

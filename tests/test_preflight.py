@@ -204,6 +204,13 @@ def test_epochs_are_what_the_run_reads(root):
     assert {line.level for line in lines} == {"ok", "warn"}  # warn: a decay of four steps
 
 
+def test_a_phase_that_trains_nothing(root):
+    lines, *_ = planned(root, lambda raw: raw["phases"][0].update(freeze=["**"]))
+    first = next(line for line in lines if line.check == "steps")
+    assert first.level == "warn"
+    assert first.text.endswith("it trains nothing")
+
+
 def test_a_source_repeated_fifty_times(root):
     def often(raw):
         raw["phases"][0]["tokens"] = 50 * open_source(root / "b").tokens

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from cpt_jax import checkpoint, config
+from cpt_jax import checkpoint, config, trees
 from cpt_jax.config import Config
 from cpt_jax.data.sources import Source
 from cpt_jax.data.tokenizer import open_tokenizer, template_ids
@@ -32,7 +32,7 @@ def check_plan(
     run: Config, start: Start, plans: Sequence[PhasePlan], workdir: Path | None
 ) -> list[Line]:
     """Returns the lines on a run that has been planned; reads a few rows and computes nothing."""
-    lines = [_resume(plans, workdir), *_steps(run, plans), *_epochs(plans, start.train)]
+    lines = [_resume(plans, workdir), *_steps(start, plans), *_epochs(plans, start.train)]
     lines += [*_template(run, start), *_overrides(run, start)]
     if workdir is not None:
         lines.append(_disk(run, start, plans, workdir))
@@ -52,8 +52,9 @@ def _resume(plans: Sequence[PhasePlan], workdir: Path | None) -> Line:
     return Line("ok", "resume", f"{workdir} goes on after step {step} of {last}, in phase {phase}")
 
 
-def _steps(run: Config, plans: Sequence[PhasePlan]) -> list[Line]:
+def _steps(start: Start, plans: Sequence[PhasePlan]) -> list[Line]:
     lines = []
+    params = start.spec.param_shapes()
     for before, plan in zip([None, *plans], plans, strict=False):
         steps = plan.stop_step - plan.first_step
         text = f"{plan.phase.name}: {steps} steps of {plan.tokens_per_step:,} tokens"
@@ -62,6 +63,9 @@ def _steps(run: Config, plans: Sequence[PhasePlan]) -> list[Line]:
         if after_clm and plan.phase.objective == "mlm" and steps < FEW_DECAY_STEPS:
             level = "warn"
             text += f"; a decay of fewer than {FEW_DECAY_STEPS} hardly brings the encoder back"
+        if len(trees.select(params, plan.phase.freeze)) == len(params):
+            level = "warn"
+            text += "; all parameters are frozen: it trains nothing"
         lines.append(Line(level, "steps", text))
     return lines
 
