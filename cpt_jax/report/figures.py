@@ -65,7 +65,7 @@ class Curve:
     run: int  # index in the page's list of runs
     tokens: np.ndarray
     values: np.ndarray
-    targets: int | None = None  # that the last value is a mean over, where it is known
+    targets: float | None = None  # that the last value is a mean over, where it is known
 
 
 def training_curves(runs: Sequence[Run], field: str) -> list[Curve]:
