@@ -164,8 +164,8 @@ def test_transformers_reads_the_same_files(shared, notes, monkeypatch):
         _, rows, nll = measured(run, start)
         line = model._transformers(run.init.source, rows, nll)
         assert line.level == level, line
-        assert (line_of_overrides := plan._overrides(run, start)) == [] or overrides
-        assert all(line.level == "warn" for line in line_of_overrides)
+        warned = [line.level for line in plan._overrides(run, start)]
+        assert warned == (["warn"] if overrides else [])
 
 
 # --- the plan, on a corpus of the tests' own
@@ -266,6 +266,21 @@ def test_targets_a_row(root):
     clm, mlm = model._counts(*opened)
     assert (clm.level, mlm.level) == ("ok", "ok")
     assert clm.text.startswith("clm: ")
+
+
+def test_an_objective_that_predicts_too_few_is_stopped(root, monkeypatch):
+    _, _, opened = planned(root)
+    right = model.phase_targets
+
+    def half(phase, batch, vocabulary, key):
+        targets = right(phase, batch, vocabulary, key)
+        labels = targets.labels.at[:, : targets.labels.shape[1] // 2].set(model.IGNORE)
+        return targets._replace(labels=labels)
+
+    monkeypatch.setattr(model, "phase_targets", half)
+    lines = model._counts(*opened)
+    assert [line.level for line in lines] == ["stop", "stop"]
+    assert all("were expected" in line.text for line in lines)
 
 
 @pytest.mark.slow

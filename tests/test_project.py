@@ -38,7 +38,7 @@ LONG: dict[str, str] = {}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 CHECKED = MODULES + [
     path
-    for folder in ("convert", "configs", "launch", "benchmarks")
+    for folder in ("convert", "configs", "launch", "benchmarks", "docs")
     for path in sorted((REPO / folder).rglob("*.py"))
 ]
 
