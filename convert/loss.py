@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from convert.verify import torch_model
+
 IGNORE = -100
 
 
@@ -16,9 +18,8 @@ def torch_loss(directory: Path, rows: Path) -> float:
         [B, C]; a label of -100 is none.
     """
     import torch
-    from transformers import AutoModelForMaskedLM
 
-    model = AutoModelForMaskedLM.from_pretrained(directory, dtype=torch.float32).eval()
+    model = torch_model(directory)
     with np.load(rows) as file:
         arrays = [file[name] for name in ("input_ids", "segment_ids", "positions", "labels")]
     total = count = 0

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -72,14 +73,21 @@ def jax_states(directory: Path, ids: np.ndarray) -> list[np.ndarray]:
     return [np.asarray(state[0]) for state in (*output.hidden_states, output.logits)]
 
 
-def torch_states(directory: Path, ids: np.ndarray) -> list[np.ndarray]:
-    """The same from transformers."""
+def torch_model(directory: Path) -> Any:
+    """transformers' model of a directory, fp32; no code and no pickle of it is run."""
     import torch
     from transformers import AutoModelForMaskedLM
 
-    model = AutoModelForMaskedLM.from_pretrained(
+    return AutoModelForMaskedLM.from_pretrained(
         directory, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
     ).eval()
+
+
+def torch_states(directory: Path, ids: np.ndarray) -> list[np.ndarray]:
+    """The same from transformers."""
+    import torch
+
+    model = torch_model(directory)
     with torch.no_grad():
         output = model(torch.from_numpy(ids.astype(np.int64))[None], output_hidden_states=True)
     return [state[0].numpy() for state in (*output.hidden_states, output.logits)]

@@ -5,7 +5,6 @@ is, these lines how it came about. Nothing of the environment is recorded, and n
 """
 
 import datetime
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -17,6 +16,7 @@ from typing import Any
 
 from cpt_jax import checkpoint
 from cpt_jax.addresses import without_keys
+from cpt_jax.data.sources import sha256
 from cpt_jax.model import hub
 
 STARTS = "starts.jsonl"
@@ -99,14 +99,9 @@ def describe_init(source: str) -> dict[str, Any]:
         return {"source": source}
     if checkpoint.names_checkpoint(source):
         run, step = checkpoint.find_checkpoint(source)
-        return {"run": str(run), "step": step, "config_sha256": _sha256(run / "config.json")}
+        return {"run": str(run), "step": step, "config_sha256": sha256(run / "config.json")}
     directory = hub.resolve(source)
-    files = {file.name: _sha256(file) for file in sorted(directory.glob(WEIGHTS))}
+    files = {file.name: sha256(file) for file in sorted(directory.glob(WEIGHTS))}
     fetched = directory.parent.name == "snapshots" and not Path(source).exists()
     commit = {"commit": directory.name} if fetched else {}
     return {"source": source, **commit, "sha256": files}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
