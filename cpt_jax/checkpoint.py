@@ -26,7 +26,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from cpt_jax import config as config_lib
-from cpt_jax import lock, trees
+from cpt_jax import lock, parsing, trees
 
 ITEMS = ("params", "opt_state", "meta")
 PACKAGES = ("cpt_jax", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
@@ -88,7 +88,7 @@ def refuse_other_run(workdir: Path, description: Mapping[str, Any]) -> None:
     old, new = ({k: d[k] for k in description if k in old} for d in (old, description))
     found = [
         line
-        for line in config_lib.differences(old, new)
+        for line in parsing.differences(old, new)
         if not any(trees.matches(p, line.split(":")[0]) for p in config_lib.RESUMABLE)
     ]
     if found:

@@ -6,19 +6,20 @@ can be built, checked and printed on a laptop.
 """
 
 import dataclasses
-import difflib
 import json
 import math
 import re
-import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from ml_collections import ConfigDict, config_dict
 
+from cpt_jax.parsing import parse_as
+
 Objective = Literal["clm", "mlm"]
 MaskMode = Literal["bidirectional", "causal"]
+AttentionBackend = Literal["xla", "mosaic", "mosaic_banded", "splash"]
 ScheduleKind = Literal["warmup_constant", "one_minus_sqrt", "linear", "cosine"]
 
 
@@ -53,6 +54,21 @@ class Model:
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dtype: Literal["bfloat16", "float32"] = "bfloat16"  # of the compute; parameters are float32
     remat: bool = True  # recompute each layer's activations in the backward pass
+    # kernels of attention (`model.attention`); None: the fastest that the devices can run
+    attention: AttentionBackend | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    """How many devices each axis of the mesh has; their product is all devices.
+
+    None, for ``replica`` or ``fsdp``: what the others leave. Rows are spread over ``replica`` and
+    ``fsdp``.
+    """
+
+    replica: int | None = None  # whole copies of the parameters
+    fsdp: int | None = 1  # devices over which one copy of parameters and moments is spread
+    tensor: int = 1  # devices that share the heads and the MLP's columns of one row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +171,7 @@ class Config:
     init: Init
     phases: tuple[Phase, ...]
     model: Model = Model()
+    mesh: Mesh = Mesh()
     optimizer: Optimizer = Optimizer()
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpointing = Checkpointing()
@@ -164,11 +181,14 @@ class Config:
 
 
 # What may change when a run is resumed (`trees.matches` on paths of the run's description): none of
-# it touches the numbers. Data may move, as its fingerprint is compared as well.
+# it touches the numbers, beyond the rounding of sums taken in another order. Data may move, as its
+# fingerprint is compared as well.
 RESUMABLE = (
     "config.checkpoint.**",
     "config.logging.**",
     "config.export.**",
+    "config.mesh.**",
+    "config.model.attention",
     "config.data.reader_threads",
     "config.data.prefetch_batches",
     "config.data.tokenizer",
@@ -189,7 +209,7 @@ def parse(raw: Mapping[str, Any] | ConfigDict) -> Config:
       ValueError: all unknown or missing fields, wrong types and impossible values, by path.
     """
     faults: list[str] = []
-    config = _parse(Config, raw, "config", faults)
+    config = parse_as(Config, raw, "config", faults)
     if not faults:
         faults = _impossible(config)
     if faults:
@@ -226,91 +246,6 @@ def to_config_dict(config: Config) -> ConfigDict:
     return convert(None, config)
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
-    """Returns one line per leaf on which two ``to_dict`` forms differ, with both values."""
-    lines = []
-    for key in sorted(old.keys() | new.keys()):
-        where = f"{path}.{key}" if path else str(key)
-        a, b = old.get(key, "absent"), new.get(key, "absent")
-        if isinstance(a, list) and isinstance(b, list):
-            a, b = ({str(i): item for i, item in enumerate(items)} for items in (a, b))
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            lines += differences(a, b, where)
-        elif a != b:
-            lines.append(f"{where}: {a!r} -> {b!r}")
-    return lines
-
-
-def _parse(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
-    """Parses ``value`` as the annotated type ``kind``; faults are collected, not raised."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _parse_dataclass(kind, value, path, faults)
-    if origin is Literal:
-        if value not in arguments:
-            faults.append(f"{path}: {value!r} is not one of {', '.join(map(repr, arguments))}")
-        return value
-    if origin in (typing.Union, types.UnionType):
-        return _parse_union(arguments, value, path, faults)
-    if origin is tuple:
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            faults.append(f"{path}: {value!r} is not a list")
-            return value
-        items = enumerate(value)
-        return tuple(_parse(arguments[0], item, f"{path}[{i}]", faults) for i, item in items)
-    if origin is Mapping:
-        if not hasattr(value, "items"):
-            faults.append(f"{path}: {value!r} is not a mapping")
-            return value
-        return {k: _parse(arguments[1], v, f"{path}.{k}", faults) for k, v in value.items()}
-    if kind is Any:
-        return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind is int and isinstance(value, float) and value.is_integer():
-        return int(value)  # 1e9 tokens
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        faults.append(f"{path}: {value!r} is a {type(value).__name__}, not a {kind.__name__}")
-    return value
-
-
-def _parse_union(kinds: Sequence[Any], value: Any, path: str, faults: list[str]) -> Any:
-    """Parses with the first alternative that takes the value; else reports what each lacks."""
-    if value is None and type(None) in kinds:
-        return None
-    lacking: list[str] = []
-    for kind in (k for k in kinds if k is not type(None)):
-        attempt: list[str] = []
-        parsed = _parse(kind, value, path, attempt)
-        if not attempt:
-            return parsed
-        lacking += attempt
-    faults += lacking
-    return value
-
-
-def _parse_dataclass(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
-    if isinstance(value, kind):
-        return value
-    if not hasattr(value, "items"):
-        faults.append(f"{path}: {value!r} is not a group of fields ({kind.__name__})")
-        return value
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
-    parsed = {}
-    for name, item in value.items():
-        if name not in fields:
-            nearest = difflib.get_close_matches(name, fields, n=1, cutoff=0)
-            faults.append(f"{path}.{name}: unknown field; did you mean {path}.{nearest[0]}?")
-        else:
-            parsed[name] = _parse(hints[name], item, f"{path}.{name}", faults)
-    for name, field in fields.items():
-        required = (field.default, field.default_factory) == (dataclasses.MISSING,) * 2
-        if required and name not in value:
-            faults.append(f"{path}.{name}: missing")
-    return None if faults else kind(**parsed)
-
-
 def _impossible(config: Config) -> list[str]:
     """Returns the faults of a well-typed config whose values cannot be meant."""
     faults = []
@@ -338,6 +273,10 @@ def _impossible(config: Config) -> list[str]:
     ):
         value = getattr(getattr(config, group), field)
         check(value >= 1, f"{group}.{field}", value, "at least 1")
+    axes = dataclasses.asdict(config.mesh)
+    for axis, count in axes.items():
+        check(count is None or count >= 1, f"mesh.{axis}", count, "at least 1, or None")
+    check(list(axes.values()).count(None) <= 1, "mesh", axes, "allowed: one axis at most is None")
     rate = config.evaluation.mask_rate
     check(0 < rate < 1, "evaluation.mask_rate", rate, "between 0 and 1")
     adam = config.optimizer

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cpt_jax import checkpoint, config, provenance, telemetry, trees
+from cpt_jax import checkpoint, config, parsing, provenance, telemetry, trees
 
 # Patterns on paths of the runs' descriptions (`trees.matches`) in which twins may differ.
 TWINS_DIFFER = (
@@ -83,7 +83,7 @@ def compare(a: Path, b: Path, allow: Sequence[str] = ()) -> Verdict:
     """
     runs = _read(a), _read(b)
     descriptions = [run.description for run in runs]
-    found = config.differences(descriptions[0], descriptions[1])
+    found = parsing.differences(descriptions[0], descriptions[1])
     patterns = (*TWINS_DIFFER, *allow)
     for pattern in allow:
         if not any(trees.matches(pattern, path) for d in descriptions for path in _leaves(d)):
@@ -157,7 +157,7 @@ def _read(path: Path) -> _Run:
 
 
 def _leaves(tree: Any, path: str = "") -> list[str]:
-    """Returns the paths that ``config.differences`` gives the leaves of a description."""
+    """Returns the paths that ``parsing.differences`` gives the leaves of a description."""
     if isinstance(tree, list):
         tree = {str(i): item for i, item in enumerate(tree)}
     if not isinstance(tree, dict):

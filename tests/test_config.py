@@ -6,6 +6,7 @@ import importlib
 import pytest
 
 from cpt_jax import config as config_lib
+from cpt_jax import parsing
 
 PAPER = {  # As published: tokens of phase 1 and of the decay, optimizer steps, sources
     "fr_base": (10e9, 1e9, (3179, 318), 4),
@@ -112,8 +113,8 @@ def test_a_config_survives_its_json_form():
 def test_differences_name_the_field_and_both_values():
     old = config_lib.to_dict(config_lib.parse(minimal()))
     new = config_lib.to_dict(config_lib.parse(put(minimal(), "phases.1.batch_size", 16)))
-    assert config_lib.differences(old, new) == ["phases.1.batch_size: 8 -> 16"]
-    assert config_lib.differences(old, old) == []
+    assert parsing.differences(old, new) == ["phases.1.batch_size: 8 -> 16"]
+    assert parsing.differences(old, old) == []
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS)
@@ -153,7 +154,7 @@ def test_twins_differ_in_phase_one_alone():
     detour, twin = (
         config_lib.to_dict(config_lib.parse(module.get_config(a))) for a in (None, "mlm")
     )
-    assert config_lib.differences(detour, twin) == [
+    assert parsing.differences(detour, twin) == [
         "name: 'fr_large' -> 'fr_large,mlm'",
         "phases.0.mask_rate: None -> 0.3",
         "phases.0.name: 'clm' -> 'mlm'",

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from cpt_jax import checkpoint, config, trees
+from cpt_jax import checkpoint, parsing, trees
 from cpt_jax.config import Config
 from cpt_jax.data.sources import Source
 from cpt_jax.data.tokenizer import open_tokenizer, template_ids
@@ -146,7 +146,7 @@ def _overrides(run: Config, start: Start) -> list[Line]:
     if not _starts_from_model(run, start) or not run.model.overrides:
         return []
     theirs, ours = (spec.to_hf() for spec in (hub.load_spec(source), start.spec))
-    changed = config.differences(theirs, ours)
+    changed = parsing.differences(theirs, ours)
     if not changed:
         return []
     text = f"the weights were trained otherwise: {'; '.join(changed)} (config.model.overrides)"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from cpt_jax.config import differences
+from cpt_jax.parsing import differences
 from cpt_jax.report import figures
 from cpt_jax.report.runs import OBJECTIVES, Heldout, PhaseSummary, Run
 
