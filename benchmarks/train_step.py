@@ -9,7 +9,8 @@ agree where both sides do the same work. Each side is a process of its own that 
 other is timed; pairs are taken in turn. A markdown table goes to standard output.
 
   a  4 rows of 512 tokens, each one document
-  b  8 documents of about 1,000 tokens, packed into one row here, padded to the longest there
+  b  8 documents of about 1,000 tokens, packed into one row here; there padded to the longest of
+     each of two halves of the batch, as the activations of all eight take more than 21 GB
   c  one document of 8,192 tokens
 """
 
@@ -21,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ CASES = {
     "b": "8 documents of about 1,000 tokens, packed",
     "c": "1 x 8,192",
 }
+TORCH_PIECES = {"a": 1, "b": 2, "c": 1}  # micro-batches of the PyTorch side
 RATE = 0.3
 MASK, SPECIAL = 50284, (50280, 50281, 50282, 50283, 50284)
 LEARNING_RATE, BETAS, EPSILON, DECAY = 1e-4, (0.9, 0.98), 1e-6, 1e-5
@@ -108,10 +111,16 @@ def theirs(
 
     torch.set_num_threads(os.cpu_count() or 1)
     batch = rows(case)
-    ids, labels, mask = padded(batch["segment_ids"], targets)
-    arguments = {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
-    if not mask.all():
-        arguments["attention_mask"] = torch.from_numpy(mask)
+    count = (targets["labels"] >= 0).sum()
+    pieces = []
+    documents = documents_of(batch["segment_ids"], targets)
+    size = len(documents) // TORCH_PIECES[case]
+    for first in range(0, len(documents), size):
+        ids, labels, mask = padded(documents[first : first + size])
+        piece = {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
+        if not mask.all():
+            piece["attention_mask"] = torch.from_numpy(mask)
+        pieces.append((piece, float((labels >= 0).sum() / count)))
     model = AutoModelForMaskedLM.from_pretrained(
         weights, dtype=torch.float32, attn_implementation="sdpa", sparse_prediction=True
     ).train()
@@ -122,15 +131,18 @@ def theirs(
     forward = torch.compile(model) if compiled else model
     while pipe.recv():
         start = time.perf_counter()
-        loss = forward(**arguments).loss
-        loss.backward()
+        total = 0.0
+        for piece, share in pieces:
+            loss = forward(**piece).loss * share
+            loss.backward()
+            total += loss.item()
         adamw.step()
         adamw.zero_grad(set_to_none=True)
-        pipe.send((time.perf_counter() - start, loss.item()))
+        pipe.send((time.perf_counter() - start, total))
 
 
-def padded(segments: np.ndarray, targets: dict[str, Any]):
-    """Corrupted ids, labels and attention mask [documents, longest], from packed rows."""
+def documents_of(segments: np.ndarray, targets: dict[str, Any]) -> list[tuple]:
+    """Corrupted ids and labels of each document of packed rows, the shortest first."""
     dense = np.full(segments.shape, -100, np.int64)
     for row, positions, labels in zip(dense, targets["positions"], targets["labels"], strict=True):
         row[positions[labels >= 0]] = labels[labels >= 0]
@@ -139,6 +151,11 @@ def padded(segments: np.ndarray, targets: dict[str, Any]):
         for row in range(len(segments))
         for number in np.unique(segments[row])
     ]
+    return sorted(documents, key=lambda document: len(document[0]))
+
+
+def padded(documents: Sequence[tuple]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, labels and attention mask [documents, longest]."""
     shape = len(documents), max(len(ids) for ids, _ in documents)
     ids, labels = np.zeros(shape, np.int64), np.full(shape, -100, np.int64)
     mask = np.zeros(shape, np.int64)
@@ -150,31 +167,44 @@ def padded(segments: np.ndarray, targets: dict[str, Any]):
 
 def measure(case: str, repeats: int, layers: int, compiled: bool, only: str | None):
     """Returns the seconds of each side's timed steps; the first step of each is not timed."""
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "model"
-        pipes: dict[str, Connection] = {}
-        pipes["cpt_jax"], end = context.Pipe()
-        workers = [context.Process(target=ours, args=(end, case, layers, weights), daemon=True)]
-        workers[0].start()
-        targets = pipes["cpt_jax"].recv()
-        pipes["PyTorch"], end = context.Pipe()
-        arguments = (end, case, targets, weights, compiled)
-        workers.append(context.Process(target=theirs, args=arguments, daemon=True))
-        workers[1].start()
-        sides = [side for side in pipes if only in (None, side)]
+        workers = {"cpt_jax": Worker(ours, case, layers, weights)}
+        targets = workers["cpt_jax"].receive()
+        workers["PyTorch"] = Worker(theirs, case, targets, weights, compiled)
+        sides = [side for side in workers if only in (None, side)]
         seconds: dict[str, list[float]] = {side: [] for side in sides}
         for turn in range(repeats + 1):
             for side in sides:
-                pipes[side].send(True)
-                taken, loss = pipes[side].recv()
+                workers[side].pipe.send(True)
+                taken, loss = workers[side].receive()
                 print(f"{case} {side} {turn}: {taken:.2f} s, loss {loss:.5f}", file=sys.stderr)
                 if turn:
                     seconds[side].append(taken)
-        for pipe, worker in zip(pipes.values(), workers, strict=True):
-            pipe.send(False)
-            worker.join()
+        for worker in workers.values():
+            worker.pipe.send(False)
+            worker.process.join()
     return seconds
+
+
+class Worker:
+    """A process of its own, and the pipe to it."""
+
+    def __init__(self, work: Callable[..., None], *arguments: Any):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, end = context.Pipe()
+        self.process = context.Process(target=work, args=(end, *arguments), daemon=True)
+        self.process.start()
+        end.close()  # or the pipe would stay open when the process is killed
+
+    def receive(self) -> Any:
+        """Returns what the process sends next; exits, saying so, if it has ended."""
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            code = self.process.exitcode
+            sys.exit(f"a worker ended with {code}{' (out of memory?)' if code == -9 else ''}")
 
 
 def main() -> None:
