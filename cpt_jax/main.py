@@ -34,10 +34,13 @@ def main(config: Config) -> int:
     """Trains; what goes wrong ends with one message. Returns the exit code."""
     import jax  # only now, so that --help and a faulty config need not wait for it
 
+    from cpt_jax import memory
     from cpt_jax.training import loop, signals
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
+    if jax.default_backend() == "cpu":
+        memory.keep_freed()
     assert command.WORKDIR.value is not None  # required
     workdir = Path(command.WORKDIR.value)
     try:

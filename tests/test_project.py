@@ -23,7 +23,17 @@ PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 
 # Arrays flow one way: a module imports from its own room and from rooms to the left of it.
 ROAD = (
-    *("addresses", "directories", "repositories", "seeds", "parsing", "config", "command", "trees"),
+    *(
+        "addresses",
+        "directories",
+        "memory",
+        "repositories",
+        "seeds",
+        "parsing",
+        "config",
+        "command",
+        "trees",
+    ),
     *("sharding", "lock", "checkpoint", "saving", "telemetry", "data", "model", "provenance"),
     *("training", "finetune", "analysis", "curate", "report", "preflight", "twin", "main"),
 )
