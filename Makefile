@@ -34,10 +34,11 @@ demo: setup  ## the whole detour on a small model, on the CPU; report in DEMO_DI
 test: setup  ## all tests
 	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
-lint: setup  ## ruff and pyright, changing nothing
+lint: setup  ## ruff, pyright, the launchers' scripts and manifests; changes nothing
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright --pythonpath $(PY)
+	$(PY) -m launch.lint
 
 format: setup  ## ruff's fixes and formatting
 	$(PY) -m ruff check --fix .

@@ -1,1 +1,1 @@
-"""How runs are started: the demo here, clusters later."""
+"""How runs are started: the demo here, and clusters."""

@@ -103,8 +103,8 @@ def _coordination(variables: list[dict[str, Any]], name: str, nodes: int) -> lis
 
 
 def _literal(word: str) -> str:
-    """Returns a word as it must be written to arrive as it is: $(NAME) would be a variable."""
-    return word.replace("$(", "$$(")
+    """Returns a word as it must be written to arrive as it is: $(NAME) is a variable, $$ a $."""
+    return word.replace("$", "$$")
 
 
 def _topology(text: str) -> str:

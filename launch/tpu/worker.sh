@@ -22,7 +22,7 @@ if [[ ! -e $home/.installed ]]; then
   mkdir -p "$home"
   tar -xzf "$code" -C "$home"
   python3 -m venv "$home/.venv"
-  "$home/.venv/bin/pip" install -q -e "$home[tpu,gs]" -c "$home/constraints.txt"
+  "$home/.venv/bin/pip" install -q -e "${home}[tpu,gs]" -c "$home/constraints.txt"
   touch "$home/.installed"
 fi
 while [[ $1 != -- ]]; do
