@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -231,6 +232,7 @@ def test_gke_takes_the_nodes_of_a_tpu_slice_from_its_topology(tmp_path):
 GCLOUD = """
 home={home}; export HOME=$home
 case "$*" in
+  *" create "*) (($(grep -c '"create"' $home/gcloud.json) < 3)) ;;
   *" describe "*) state=$(head -n 1 $home/states); sed -i 1d $home/states
     [[ -n $state ]] || exit 1; echo "$state" ;;
   *" scp "*) for file in "$@"; do [[ -f $file ]] && cp "$file" $home; done
@@ -244,19 +246,21 @@ esac
 
 
 @pytest.mark.parametrize(
-    ("states", "codes", "ends", "created"),
+    ("states", "codes", "ends", "created", "deleted"),
     [
         # nothing there, queued, active: trains to the end
-        (["", "WAITING_FOR_RESOURCES", "ACTIVE", "ACTIVE"], [0], 0, 1),
+        (["", "WAITING_FOR_RESOURCES", "ACTIVE", "ACTIVE"], [0], 0, 1, 0),
         # preempted while it trains, and again there and then; the slice of an earlier command first
-        (["ACTIVE", "SUSPENDED", "SUSPENDED", "", "ACTIVE", "ACTIVE"], [143, 0], 0, 1),
+        (["ACTIVE", "SUSPENDED", "SUSPENDED", "", "ACTIVE", "ACTIVE"], [143, 0], 0, 1, 1),
         # told to stop where it is: saved, and goes on
-        (["ACTIVE", "ACTIVE", "ACTIVE", "ACTIVE"], [143, 0], 0, 0),
-        (["ACTIVE", "ACTIVE"], [2], 2, 0),  # refused: no restart mends that
-        (["ACTIVE", "ACTIVE"], [1], 1, 0),
+        (["ACTIVE", "ACTIVE", "ACTIVE", "ACTIVE"], [143, 0], 0, 0, 0),
+        (["ACTIVE", "ACTIVE"], [2], 2, 0, 0),  # refused: no restart mends that
+        (["ACTIVE", "ACTIVE"], [1], 1, 0, 0),
     ],
 )
-def test_tpu_goes_on_until_the_run_has_ended(tmp_path, monkeypatch, states, codes, ends, created):
+def test_tpu_goes_on_until_the_run_has_ended(
+    tmp_path, monkeypatch, states, codes, ends, created, deleted
+):
     stand_in(tmp_path, "gcloud", GCLOUD.format(home=tmp_path))
     (tmp_path / "states").write_text("\n".join(states) + "\n")
     (tmp_path / "codes").write_text("\n".join(map(str, codes)) + "\n")
@@ -269,7 +273,7 @@ def test_tpu_goes_on_until_the_run_has_ended(tmp_path, monkeypatch, states, code
     assert calls(tmp_path, "train") == [NASTY] * len(codes)
     assert (tmp_path / "key").read_text() == "the secret\n"
     verbs = [words[3] for words in calls(tmp_path, "gcloud") if words[2] == "queued-resources"]
-    assert verbs.count("create") == created
+    assert (verbs.count("create"), verbs.count("delete")) == (created, deleted)
     assert "the secret" not in (tmp_path / "gcloud.json").read_text()
 
 
@@ -279,9 +283,15 @@ def test_tpu_worker_lets_its_command_save(tmp_path):
     home = tmp_path / f"cpt_jax-{hashlib.sha256(b'x').hexdigest()[:12]}"
     home.mkdir()
     (home / ".installed").touch()
-    saves = "import signal, sys, time\n"
-    saves += "signal.signal(15, lambda *_: (time.sleep(0.3), print('saved'), sys.exit(143)))\n"
-    saves += "print('ready', flush=True)\ntime.sleep(60)"
+    saves = """import signal, sys, time
+def save(*_):
+    signal.signal(15, signal.SIG_DFL)
+    print("TERM", flush=True)
+    time.sleep(0.5)
+    sys.exit("saved")
+signal.signal(15, save)
+print("ready", flush=True)
+time.sleep(60)"""
     command = ["bash", REPO / "launch/tpu/worker.sh", "code", "--", sys.executable, "-c", saves]
     process = subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, stdout=subprocess.PIPE
@@ -289,10 +299,13 @@ def test_tpu_worker_lets_its_command_save(tmp_path):
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.stdout.close()  # the connection is gone
-    process.send_signal(1)
-    assert process.wait(timeout=30) == 143
-    assert (tmp_path / "cpt_jax.status").read_text() == "143\n"
-    assert (tmp_path / "cpt_jax.log").read_text() == "ready\nsaved\n"
+    process.send_signal(signal.SIGHUP)
+    while "TERM" not in (tmp_path / "cpt_jax.log").read_text():
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)  # the machine shuts down: no second one for the command
+    assert process.wait(timeout=30) == 1  # sys.exit's, with a message
+    assert (tmp_path / "cpt_jax.status").read_text() == "1\n"
+    assert (tmp_path / "cpt_jax.log").read_text() == "ready\nTERM\nsaved\n"
 
 
 def test_tpu_dry_run_quotes_for_the_shell_at_the_other_end():

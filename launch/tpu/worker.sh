@@ -37,11 +37,9 @@ export PATH="$home/.venv/bin:$PATH"
 # tee goes on writing the log when the connection is gone, so that the command can, too.
 "$@" > >(tee -a -i -p "$HOME/cpt_jax.log") 2>&1 &
 pid=$!
-trap 'kill -TERM "$pid"' TERM HUP INT
-# A trapped signal ends `wait`, but not yet the command, which saves.
-while kill -0 "$pid" 2>/dev/null; do
-  wait "$pid" || true
-done
+# The first signal alone is passed on: at a second one the command would end without saving.
+trap 'kill -TERM "$pid"; trap "" TERM HUP INT' TERM HUP INT
+wait "$pid" || true # that signal ends this, and the command goes on
 result=0
 wait "$pid" || result=$?
 echo "$result" >"$status"
