@@ -237,12 +237,19 @@ def average_params(reference: str, last: int) -> tuple[dict[str, np.ndarray], li
     return {path: (total / last).astype(np.float32) for path, total in sums.items()}, steps
 
 
-def load_params(reference: str) -> dict[str, jax.Array]:
-    """Returns the parameters of ``RUN@STEP`` or ``RUN@PHASE``, whole, on the first device."""
+def load_params(
+    reference: str, shardings: Mapping[str, jax.sharding.Sharding] | None = None
+) -> dict[str, jax.Array]:
+    """Returns the parameters of ``RUN@STEP`` or ``RUN@PHASE``, by path.
+
+    ``shardings`` says where each goes; a path that is not in it, and all if None, whole to the
+    first device.
+    """
     with _reader(reference) as (manager, step):
         device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        where = shardings or {}
         target = {
-            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device)
+            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where.get(name, device))
             for name, leaf in manager.item_metadata(step)["params"].items()
         }
         items = ocp.args.Composite(params=ocp.args.StandardRestore(target))

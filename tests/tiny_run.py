@@ -115,9 +115,10 @@ def twin(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def train(raw: dict[str, Any], workdir: Path, devices: int = 1, **options: Any) -> Path:
-    """Trains to the end on some of the CPU devices; returns ``workdir``."""
-    mesh = sharding.make_mesh(jax.devices()[:devices])
-    loop.prepare(config.parse(raw), workdir, mesh).train(**options)
+    """Trains to the end on a mesh of some of the CPU devices; returns ``workdir``."""
+    run = config.parse(raw)
+    mesh = sharding.make_mesh(jax.devices()[:devices], run.mesh)
+    loop.prepare(run, workdir, mesh).train(**options)
     return workdir
 
 

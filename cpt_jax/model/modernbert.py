@@ -15,8 +15,18 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from cpt_jax import sharding
 from cpt_jax.model.activations import ACTIVATIONS
 from cpt_jax.model.attention import attention
+from cpt_jax.model.layers import (
+    columns,
+    dropout,
+    fence,
+    linear,
+    norm,
+    residual_std,
+    truncated_normal,
+)
 from cpt_jax.model.ranges import key_ranges, positions
 from cpt_jax.model.rotary import rotate, rotation
 from cpt_jax.model.spec import FULL, ModelSpec
@@ -59,17 +69,20 @@ class Embeddings(nnx.Module):
             spec.hidden_size,
             # Looked up in fp32: casting the whole table first would cost more than the layer.
             dtype=jnp.float32,
-            embedding_init=_truncated_normal(spec, spec.initializer_range),
+            embedding_init=truncated_normal(spec, spec.initializer_range),
             rngs=rngs,
         )
-        self.norm = _norm(spec, rngs, dtype)
+        self.norm = norm(spec, rngs, dtype)
         self.drop = nnx.Dropout(spec.embedding_dropout)
 
     def __call__(self, input_ids: Int[Array, "B L"], dropout_key: Key) -> Hidden:
         """Embeddings in the compute dtype; the key switches dropout on."""
         vocab = self.tok_embeddings.num_embeddings
         ids = jnp.where(input_ids < 0, vocab, input_ids)  # -1 would be the last word, not a NaN
-        return _drop(self.drop, self.norm(self.tok_embeddings(ids)), dropout_key)
+        # All words' channels are collected, of which a device cuts off its own: to look up some
+        # channels of all rows would move every token's instead.
+        table = sharding.constrain(self.tok_embeddings.embedding[...], sharding.HEAD_AXIS)
+        return dropout(self.drop, self.norm(jnp.take(table, ids, axis=0)), dropout_key)
 
 
 class Attention(nnx.Module):
@@ -79,19 +92,19 @@ class Attention(nnx.Module):
         size, bias = spec.hidden_size, spec.attention_bias
         self.head_size = spec.head_size
         self.window = window
-        self.Wqkv = _linear(spec, size, 3 * size, bias, rngs, dtype)
-        self.Wo = _linear(spec, size, size, bias, rngs, dtype, residual=True)
+        self.Wqkv = linear(spec, size, 3 * size, bias, rngs, dtype)
+        self.Wo = linear(spec, size, size, bias, rngs, dtype, residual=True)
         self.out_drop = nnx.Dropout(spec.attention_out_dropout)
 
     def __call__(self, x: Hidden, context: Context, causal: bool, dropout_key: Key) -> Hidden:
         """What the block adds to the residual stream."""
         heads = x.shape[-1] // self.head_size
-        qkv = self.Wqkv(x).reshape(*x.shape[:2], 3, heads, self.head_size)
+        qkv = columns(self.Wqkv, x, 3, heads, self.head_size)
         # The gradient of a split is one concatenation, that of three slices three padded sums.
         q, k, v = (jnp.squeeze(y, 2) for y in jnp.split(qkv, 3, axis=2))
         q, k = (rotate(y, context.cos, context.sin) for y in (q, k))
         out = attention(q, k, v, context.k_start, context.k_end, window=self.window, causal=causal)
-        return _drop(self.out_drop, self.Wo(out.reshape(x.shape)), dropout_key)
+        return dropout(self.out_drop, self.Wo(out.reshape(x.shape)), dropout_key)
 
 
 class Mlp(nnx.Module):
@@ -100,19 +113,20 @@ class Mlp(nnx.Module):
     def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs, dtype: DTypeLike):
         size, inner, bias = spec.hidden_size, spec.intermediate_size, spec.mlp_bias
         self.activation = spec.hidden_activation
-        self.Wi = _linear(spec, size, 2 * inner, bias, rngs, dtype)
-        self.Wo = _linear(spec, inner, size, bias, rngs, dtype, residual=True)
+        self.Wi = linear(spec, size, 2 * inner, bias, rngs, dtype)
+        self.Wo = linear(spec, inner, size, bias, rngs, dtype, residual=True)
         self.drop = nnx.Dropout(spec.mlp_dropout)
 
     def __call__(self, x: Hidden, dropout_key: Key) -> Hidden:
         """What the block adds to the residual stream."""
         # Recomputed from Wi's output in the backward pass, where it would keep several arrays of
         # [B, L, F] in fp32; on the CPU that costs no time either.
-        gated = jax.checkpoint(self._gate)(self.Wi(x))
-        return self.Wo(_drop(self.drop, gated, dropout_key))
+        inner = self.Wo.in_features
+        gated = jax.checkpoint(self._gate)(columns(self.Wi, x, 2, inner))
+        return self.Wo(dropout(self.drop, gated, dropout_key))
 
-    def _gate(self, both: Float[Array, "B L E"]) -> Float[Array, "B L F"]:
-        value, gate = jnp.split(both, 2, axis=-1)
+    def _gate(self, both: Float[Array, "B L 2 F"]) -> Float[Array, "B L F"]:
+        value, gate = (jnp.squeeze(half, 2) for half in jnp.split(both, 2, axis=2))
         return ACTIVATIONS[self.activation](value) * gate
 
 
@@ -121,22 +135,19 @@ class Layer(nnx.Module):
 
     def __init__(self, spec: ModelSpec, index: int, *, rngs: nnx.Rngs, dtype: DTypeLike):
         is_global = spec.layer_types[index] == FULL
-        self.attn_norm = _norm(spec, rngs, dtype) if index > 0 else None
+        self.attn_norm = norm(spec, rngs, dtype) if index > 0 else None
         window = None if is_global else spec.window
         self.attn = Attention(spec, window, rngs=rngs, dtype=dtype)
-        self.mlp_norm = _norm(spec, rngs, dtype)
+        self.mlp_norm = norm(spec, rngs, dtype)
         self.mlp = Mlp(spec, rngs=rngs, dtype=dtype)
         self.rope_theta = spec.global_rope_theta if is_global else spec.local_rope_theta
 
     def __call__(self, x: Hidden, context: Context, causal: bool, dropout_key: Key) -> Hidden:
         """The residual stream after both blocks."""
         attn_key, mlp_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
-        # Where the stream is not fenced, XLA's CPU compiler adds it up anew, from what every block
-        # before (or, for gradients, behind) gave, in each fusion that reads it: a time quadratic in
-        # the number of layers. `training.step.compiler_options` makes it honour the fences.
-        x = jax.lax.optimization_barrier(x)
+        x = fence(x)
         normed = x if self.attn_norm is None else self.attn_norm(x)
-        x = jax.lax.optimization_barrier(x + self.attn(normed, context, causal, attn_key))
+        x = fence(x + self.attn(normed, context, causal, attn_key))
         return x + self.mlp(self.mlp_norm(x), mlp_key)
 
 
@@ -147,7 +158,7 @@ class Encoder(nnx.Module):
         self.embeddings = Embeddings(spec, rngs=rngs, dtype=dtype)
         layers = range(spec.num_hidden_layers)
         self.layers = nnx.List([Layer(spec, i, rngs=rngs, dtype=dtype) for i in layers])
-        self.final_norm = _norm(spec, rngs, dtype)
+        self.final_norm = norm(spec, rngs, dtype)
 
 
 class PredictionHead(nnx.Module):
@@ -156,8 +167,8 @@ class PredictionHead(nnx.Module):
     def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs, dtype: DTypeLike):
         size = spec.hidden_size
         self.activation = spec.classifier_activation
-        self.dense = _linear(spec, size, size, spec.classifier_bias, rngs, dtype, residual=True)
-        self.norm = _norm(spec, rngs, dtype)
+        self.dense = linear(spec, size, size, spec.classifier_bias, rngs, dtype, residual=True)
+        self.norm = norm(spec, rngs, dtype)
 
     def __call__(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         """Features for the decoder."""
@@ -169,7 +180,7 @@ class Decoder(nnx.Module):
 
     def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs):
         size, vocab = spec.hidden_size, spec.vocab_size
-        init = _truncated_normal(spec, _residual_std(spec))
+        init = truncated_normal(spec, residual_std(spec))
         tied = spec.tie_word_embeddings
         self.kernel = None if tied else nnx.Param(init(rngs.params(), (size, vocab)))
         self.bias = nnx.Param(jnp.zeros(vocab)) if spec.decoder_bias else None
@@ -356,42 +367,3 @@ def init_params(spec: ModelSpec, key: PRNGKeyArray) -> Params:
     draw each shard where it lives.
     """
     return split(ModernBert(spec, rngs=nnx.Rngs(key)))[1]
-
-
-def _truncated_normal(spec: ModelSpec, std: float) -> nnx.Initializer:
-    cutoff = spec.initializer_cutoff_factor
-    return nnx.initializers.truncated_normal(std, lower=-cutoff, upper=cutoff)
-
-
-def _residual_std(spec: ModelSpec) -> float:
-    return spec.initializer_range / (2 * spec.num_hidden_layers) ** 0.5
-
-
-def _linear(
-    spec: ModelSpec,
-    inputs: int,
-    outputs: int,
-    bias: bool,
-    rngs: nnx.Rngs,
-    dtype: DTypeLike,
-    residual: bool = False,
-) -> nnx.Linear:
-    std = _residual_std(spec) if residual else spec.initializer_range
-    init = _truncated_normal(spec, std)
-    return nnx.Linear(inputs, outputs, use_bias=bias, kernel_init=init, dtype=dtype, rngs=rngs)
-
-
-def _norm(spec: ModelSpec, rngs: nnx.Rngs, dtype: DTypeLike) -> nnx.LayerNorm:
-    return nnx.LayerNorm(
-        spec.hidden_size,
-        epsilon=spec.norm_eps,
-        use_bias=spec.norm_bias,
-        dtype=dtype,
-        # E[x^2] - E[x]^2 loses the digits that the mean and the deviation differ by.
-        use_fast_variance=False,
-        rngs=rngs,
-    )
-
-
-def _drop(drop: nnx.Dropout, x: Array, key: Key) -> Array:
-    return drop(x, deterministic=key is None, rngs=key)

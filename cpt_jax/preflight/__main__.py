@@ -22,7 +22,7 @@ def main(config: Config) -> int:
     workdir = Path(command.WORKDIR.value) if command.WORKDIR.value else None
     stops = 0
     with command.refusing(ValueError, OSError):
-        start, plans = loop.plan_phases(config, workdir, sharding.make_mesh())
+        start, plans = loop.plan_phases(config, workdir, sharding.make_mesh(axes=config.mesh))
         if workdir is not None and start.begun:
             check_history(config, workdir)
         for line in itertools.chain(

@@ -25,9 +25,10 @@ from cpt_jax.training import optim
 from cpt_jax.training.card import model_card
 from cpt_jax.training.plan import PhasePlan, plan_run
 from cpt_jax.training.start import Start, check_history, initial_params, prepare_start
+from cpt_jax.training.state import State, abstract_state, new_optimizer
 from cpt_jax.training.step import (
-    State,
     compiler_options,
+    jit_train_step,
     make_eval_step,
     make_train_step,
     mask_modes,
@@ -54,11 +55,13 @@ def plan_phases(config: Config, workdir: Path | None, mesh: Mesh) -> tuple[Start
     """
     start = prepare_start(config, workdir)
     plans = plan_run(config, start.train, start.origin)
+    spec = start.spec
+    sharding.check_model(mesh, spec.param_shapes(), spec.num_attention_heads)
     for phase in config.phases:
         rows = phase.batch_size // phase.microbatches
         sharding.check_divisible(mesh, rows, f"a micro-batch of phase {phase.name!r}")
-        trees.select(start.spec.param_shapes(), phase.freeze)
-        _check_masks(phase, start.spec)
+        trees.select(spec.param_shapes(), phase.freeze)
+        _check_masks(phase, spec)
     sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
     return start, plans
 
@@ -74,14 +77,14 @@ def prepare(
     Args:
       config: the run.
       workdir: its directory; a run found there is resumed from its latest checkpoint.
-      mesh: the devices; default all, data-parallel.
+      mesh: the devices; default all, as ``config.mesh`` says.
       check: called with what was planned, before anything is written; may raise.
 
     Raises:
       ValueError: whatever is wrong with config, data, init or ``workdir``.
       OSError: ``workdir`` cannot be written, or another process trains in it.
     """
-    mesh = mesh or sharding.make_mesh()
+    mesh = mesh or sharding.make_mesh(axes=config.mesh)
     with contextlib.ExitStack() as undo:
         if jax.process_index() == 0:
             undo.callback(Lock(workdir).release)
@@ -92,7 +95,9 @@ def prepare(
             telemetry.Tracker.check()
         params, init = None, {}
         if checkpoint.latest_step(workdir) is None:
-            params = initial_params(config, start.spec)  # before anything is written: it may fail
+            placed = sharding.placement(mesh, start.spec.param_shapes())
+            # Before anything is written: it may fail.
+            params = initial_params(config, start.spec, sharding.named(mesh, placed.params))
             init = provenance.describe_init(config.init.source)
         checkpoint.open_run(workdir, start.description)
         provenance.record_start(workdir, init, step=checkpoint.latest_step(workdir) or 0)
@@ -133,6 +138,7 @@ class Run:
         self.closing = contextlib.ExitStack()  # what ends with the run's last write
         self.config, self.workdir, self.mesh = config, workdir, mesh
         self.start, self.plans = start, plans
+        self.part, self.parts = sharding.host_part(mesh)  # of each batch, this host's rows
         dtype = jnp.dtype(config.model.dtype)
         self.graphdef = modernbert.structure(start.spec, dtype=dtype, remat=config.model.remat)
         self.checkpoints = saving.Checkpoints(
@@ -168,30 +174,21 @@ class Run:
         1. Resume: the latest checkpoint of this run, where it has one (``params`` is None).
         2. Continue: ``params`` of another run's checkpoint, and its optimizer state.
         3. Start: ``params`` of another run, of a Hugging Face model, or drawn at random.
+
+        Every part is made, or read, on the device where it stays.
         """
-        whole = sharding.replicated(self.mesh)
-        shapes = {
-            path: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=whole)
-            for path, shape in self.start.spec.param_shapes().items()
-        }
         tx = self._tx(self.config.phases[0])
-        opt_shapes = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole),
-            jax.eval_shape(tx.init, shapes),
-        )
+        state = abstract_state(self.start.spec.param_shapes(), tx, self.mesh)
         if params is None:
             latest = checkpoint.saved_steps(self.workdir)[-1]
-            restored = self.checkpoints.restore(latest, shapes, opt_shapes)
-            return State(self._place(jnp.int32(latest)), *restored)
-        placed: dict[str, jax.Array] = self._place(dict(params))
+            restored = self.checkpoints.restore(latest, state.params, state.opt_state)
+            return State(jax.device_put(jnp.int32(latest), state.step.sharding), *restored)
+        state = state._replace(params=dict(params))
         if self.config.init.state == "params+opt_state":
-            opt_state = checkpoint.load_opt_state(self.config.init.source, opt_shapes)
+            opt_state = checkpoint.load_opt_state(self.config.init.source, state.opt_state)
         else:
-            opt_state = self._place(tx.init(placed))
-        return State(self._place(jnp.int32(0)), placed, opt_state)
-
-    def _place(self, tree):
-        return jax.device_put(tree, sharding.replicated(self.mesh))
+            opt_state = new_optimizer(tx, state)
+        return State(jax.device_put(jnp.int32(0), state.step.sharding), state.params, opt_state)
 
     def _tx(self, phase: Phase):
         return optim.make_tx(self.config.optimizer, phase.learning_rate.peak)
@@ -289,11 +286,11 @@ class Run:
             frozen=trees.select(self.state.params, phase.freeze),
             seed=config.seed,
         )
-        train_step = jax.jit(train_step, donate_argnums=0, compiler_options=compiler_options())
+        train_step = jit_train_step(train_step, self.state)
         batches = plan.batches(
             self.step,
-            host=jax.process_index(),
-            hosts=jax.process_count(),
+            host=self.part,
+            hosts=self.parts,
             threads=config.data.reader_threads,
             prefetch=config.data.prefetch_batches,
         )
@@ -333,7 +330,7 @@ class Run:
             targets = round((plan.phase.mask_rate or 0) * (segments > 0).sum())
         modes = mask_modes(plan.phase)
         needed = flops.training_flops(self.start.spec, segments, modes, targets)
-        self.progress.count(segments.size * jax.process_count(), needed)
+        self.progress.count(segments.size * self.parts, needed)
 
     def _report(self, plan: PhasePlan, metrics, batch: Mapping[str, np.ndarray]) -> None:
         metrics = jax.device_get(metrics)
@@ -390,6 +387,5 @@ class Run:
                     row["input_ids"],
                     row["segment_ids"],
                 )
-            hosts, host = jax.process_count(), jax.process_index()
-            part = slice(host * size // hosts, (host + 1) * size // hosts)
+            part = slice(self.part * size // self.parts, (self.part + 1) * size // self.parts)
             yield {name: array[part] for name, array in batch.items()}

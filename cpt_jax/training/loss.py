@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from cpt_jax import sharding
 from cpt_jax.training.objectives import IGNORE
 
 
@@ -77,7 +78,7 @@ def linear_cross_entropy(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _loss(hidden, kernel, bias, labels, chunk, shards):
-    weights = kernel.astype(hidden.dtype)
+    weights = _collected(kernel.astype(hidden.dtype))
 
     def step(sums, piece):
         part, _, _ = _chunk_loss(piece, weights, bias)
@@ -89,7 +90,7 @@ def _loss(hidden, kernel, bias, labels, chunk, shards):
 
 def _loss_forward(hidden, kernel, bias, labels, chunk, shards):
     """The loss and its gradient for a cotangent of 1, chunk by chunk."""
-    weights = kernel.astype(hidden.dtype)
+    weights = _collected(kernel.astype(hidden.dtype))
     batch, positions, width = hidden.shape
 
     def step(carry, piece):
@@ -105,8 +106,8 @@ def _loss_forward(hidden, kernel, bias, labels, chunk, shards):
 
     zero = (
         _no_loss(shards),
-        jnp.zeros((shards, *kernel.shape), jnp.float32),
-        jnp.zeros((shards, *bias.shape), jnp.float32),
+        _by_shard(jnp.zeros((shards, *kernel.shape), jnp.float32)),
+        _by_shard(jnp.zeros((shards, *bias.shape), jnp.float32)),
     )
     (sums, d_kernel, d_bias), d_hidden = _over_chunks(step, zero, hidden, labels, chunk, shards)
     # [chunks, shards, rows x positions of a chunk, D] back to [B C D].
@@ -125,6 +126,16 @@ def _loss_backward(chunk, shards, gradients, cotangents):
 
 
 _loss.defvjp(_loss_forward, _loss_backward)
+
+
+def _collected(kernel):
+    """The words' rows whole, once: within the loop they would be collected for every chunk."""
+    return sharding.constrain(kernel, sharding.HEAD_AXIS)
+
+
+def _by_shard(sums):
+    """Sums [shards V ...] on the devices whose rows and words they are of."""
+    return sharding.constrain(sums, sharding.BATCH_AXES, sharding.HEAD_AXIS)
 
 
 def _dot(equation, a, b):

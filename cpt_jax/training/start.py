@@ -1,6 +1,7 @@
 """What a run starts from, and what can be wrong with it before any compute is spent."""
 
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Mapping
@@ -8,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
-from cpt_jax import checkpoint, telemetry
+from cpt_jax import checkpoint, sharding, telemetry
 from cpt_jax.config import Config, phase_steps, to_dict
 from cpt_jax.data.sources import Source, open_source, prepare_command, shared_tokenizer
 from cpt_jax.data.tokenizer import other_words
@@ -147,8 +149,16 @@ def check_history(config: Config, workdir: Path) -> None:
             )
 
 
-def initial_params(config: Config, spec: ModelSpec) -> dict[str, Any]:
+def initial_params(
+    config: Config, spec: ModelSpec, shardings: Mapping[str, NamedSharding] | None = None
+) -> dict[str, Any]:
     """Returns the parameters that ``config.init`` names, fp32, by path.
+
+    Args:
+      config: the run.
+      spec: the model.
+      shardings: where they go, by path, each part straight to its device; None: wherever they are
+        easiest to have, on a host or its first device.
 
     Raises:
       ValueError: if they are not those of ``spec``; every unknown, missing or misshapen tensor.
@@ -156,12 +166,15 @@ def initial_params(config: Config, spec: ModelSpec) -> dict[str, Any]:
     source = config.init.source
     if source == "scratch":
         key = jax.random.key(hash_seed(config.seed, "parameters"))
-        return modernbert.init_params(spec, key)
+        draw = functools.partial(modernbert.init_params, spec)
+        # Random numbers do not depend on how they are cut: each device draws its own.
+        return (draw if shardings is None else jax.jit(draw, out_shardings=shardings))(key)
     if checkpoint.names_checkpoint(source):
-        params = checkpoint.load_params(source)
+        params = checkpoint.load_params(source, shardings)
         hub.check_params(source, spec, params)
         return params
-    return hub.load_params(source, spec)
+    params = hub.load_params(source, spec)
+    return params if shardings is None else sharding.place(params, shardings)
 
 
 def _model_spec(config: Config, tokenizer: Mapping[str, Any]) -> ModelSpec:

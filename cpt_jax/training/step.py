@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Int
 
 from cpt_jax import sharding
@@ -15,6 +16,7 @@ from cpt_jax.config import Phase
 from cpt_jax.model import modernbert
 from cpt_jax.seeds import hash_seed
 from cpt_jax.training import loss, objectives, optim
+from cpt_jax.training.state import State
 
 Batch = Mapping[str, Array]
 
@@ -22,13 +24,13 @@ LOSS_CHUNK = 1024  # tokens of a device whose logits exist at one time: 0.2 GB a
 
 
 @functools.cache
-def compiler_options() -> dict[str, str | bool]:
-    """Returns what `jax.jit` of a step is to be compiled with on the devices at hand.
+def compiler_options(platform: str | None = None) -> dict[str, str | bool]:
+    """Returns what `jax.jit` of a step is to be compiled with for a platform, that at hand if None.
 
     On the CPU: the fences between blocks kept while operations are fused (`modernbert.Layer`), and
     products not handed to YNNPACK, which computes the small ones of attention on one thread.
     """
-    if jax.default_backend() != "cpu":
+    if (platform or jax.default_backend()) != "cpu":
         return {}
     options: dict[str, str | bool] = {
         "xla_disable_hlo_passes": "cse_barrier_expander",
@@ -39,20 +41,6 @@ def compiler_options() -> dict[str, str | bool]:
     except jax.errors.JaxRuntimeError:  # the second is experimental: another jaxlib may not know it
         del options["xla_cpu_experimental_ynn_fusion_type"]
     return options
-
-
-class State(NamedTuple):
-    """What training carries from step to step; its structure is the same in every phase.
-
-    Attributes:
-      step: int32, optimizer steps of the run so far.
-      params: fp32 arrays by path.
-      opt_state: of the optax chain: Adam's moments (fp32) and count.
-    """
-
-    step: Int[Array, ""]
-    params: dict[str, Array]
-    opt_state: optax.OptState
 
 
 def batch_loss(
@@ -68,8 +56,9 @@ def batch_loss(
     hidden = model.encode(targets.input_ids, segment_ids, mask_mode, dropout_key=dropout_key)
     if targets.positions is not None:
         hidden = jnp.take_along_axis(hidden, targets.positions[..., None], axis=1)
+        hidden = sharding.constrain(hidden, sharding.BATCH_AXES)
     return loss.linear_cross_entropy(
-        model.predict(hidden),
+        sharding.constrain(model.predict(hidden), sharding.BATCH_AXES),
         *model.decoder_weights(),
         targets.labels,
         chunk=LOSS_CHUNK,
@@ -156,19 +145,28 @@ def make_train_step(
         sums = batch_loss(graphdef, params, targets, piece["segment_ids"], modes, key)
         return sums.nll, (sums, targets.overflow)
 
-    gradient = jax.grad(loss_of, has_aux=True)
-
     def train_step(state: State, batch: Batch):
+        mesh = jax.sharding.get_abstract_mesh()
+        shapes = {path: leaf.shape for path, leaf in state.params.items()}
+        spread = sharding.placement(mesh, shapes).moments if mesh.size > 1 else None
+
+        def gradient(params, piece):
+            grads, sums = jax.grad(loss_of, has_aux=True)(params, piece)
+            # A piece's gradients are added up where the moments live, a part on each device.
+            return grads if spread is None else sharding.constrain_all(grads, spread), sums
+
         grads, (sums, overflow) = accumulate(gradient, state.params, batch, phase.microbatches)
         count = jnp.maximum(sums.count, 1)
         grads = jax.tree.map(lambda gradient: gradient / count, grads)
         lr = optim.learning_rate(phase, (state.step - first_step) * jnp.float32(tokens_per_step))
+        # Parameters are updated there as well; `jit_train_step` collects the new ones.
+        params = state.params if spread is None else sharding.constrain_all(state.params, spread)
         params, opt_state, update = optim.apply(
             tx,
             lr,
             grads,
             state.opt_state,
-            state.params,
+            params,
             frozen=frozen,
             freeze_mode=phase.freeze_mode,
         )
@@ -183,6 +181,41 @@ def make_train_step(
         return State(state.step + 1, params, opt_state), metrics
 
     return train_step
+
+
+def jit_train_step(
+    train_step: Callable[[State, Batch], tuple[State, dict[str, Array]]], state: State
+) -> Any:
+    """Returns a compiled ``train_step``, whose state is donated and stays where it is.
+
+    Call it, or lower it for devices that are not there, under ``jax.set_mesh`` of the state's mesh.
+
+    Args:
+      train_step: of `make_train_step`.
+      state: arrays, or `state.abstract_state`.
+    """
+    where = jax.tree.map(lambda leaf: leaf.sharding, state)
+    mesh = where.step.mesh
+    return jax.jit(
+        train_step,
+        donate_argnums=0,
+        out_shardings=(where, sharding.replicated(mesh)),
+        compiler_options=compiler_options(mesh.devices.flat[0].platform),
+    )
+
+
+def abstract_batch(mesh: Mesh, rows: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shapes, dtypes and shardings of a batch, over all hosts, as a step takes it."""
+    shapes = {
+        "input_ids": ((rows, length), jnp.int32),
+        "segment_ids": ((rows, length), jnp.int32),
+        "ordinals": ((rows,), jnp.uint32),
+    }
+    where = NamedSharding(mesh, sharding.BATCH)
+    return {
+        name: jax.ShapeDtypeStruct(shape, dtype, sharding=where)
+        for name, (shape, dtype) in shapes.items()
+    }
 
 
 def make_eval_step(
