@@ -67,20 +67,24 @@ def make_mesh(devices: Sequence[Any] | None = None, axes: config.Mesh | None = N
       ValueError: sizes that are not those of so many devices, or of so many slices.
     """
     devices = jax.devices() if devices is None else devices
-    shape = mesh_shape(axes or config.Mesh(), len(devices))
-    slices = len({getattr(device, "slice_index", 0) for device in devices})
-    if slices > 1:  # joined by a slow network; make_mesh does not know them
-        across = _over_slices(shape, slices)
-        within = tuple(size // count for size, count in zip(shape, across, strict=True))
-        arrange = partial(mesh_utils.create_hybrid_device_mesh, within, across, devices)
-    else:
-        arrange = partial(mesh_utils.create_device_mesh, shape, devices)
-    try:
-        arranged = arrange()
-    except NotImplementedError:  # a TPU's torus, one side of which has to serve two axes
-        arranged = arrange(allow_split_physical_axes=True)
+    arranged = arrange(mesh_shape(axes or config.Mesh(), len(devices)), devices)
     # Auto: under Explicit axes each operation would have to name its sharding.
     return Mesh(arranged, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def arrange(shape: tuple[int, int, int], devices: Sequence[Any]) -> np.ndarray:
+    """Returns the devices in that shape; raises ValueError for slices that it cannot span."""
+    slices = len({getattr(device, "slice_index", 0) for device in devices})
+    if slices > 1:  # joined by a slow network; `jax.make_mesh` refuses them
+        across = _over_slices(shape, slices)
+        within = tuple(size // count for size, count in zip(shape, across, strict=True))
+        by_network = partial(mesh_utils.create_hybrid_device_mesh, within, across, devices)
+    else:
+        by_network = partial(mesh_utils.create_device_mesh, shape, devices)
+    try:
+        return by_network()
+    except NotImplementedError:  # a TPU's torus, one side of which has to serve two axes
+        return by_network(allow_split_physical_axes=True)
 
 
 def mesh_shape(axes: config.Mesh, devices: int) -> tuple[int, int, int]:
@@ -290,9 +294,9 @@ def host_part(mesh: Mesh) -> tuple[int, int]:
       ValueError: devices of two hosts that hold some rows in common and others not.
     """
     blocks: dict[int, set[int]] = {}
-    cut = NamedSharding(mesh, BATCH).devices_indices_map((batch_shards(mesh),))
-    for device, (rows,) in cut.items():
-        blocks.setdefault(device.process_index, set()).add(rows.start or 0)
+    for (replica, fsdp, _), device in np.ndenumerate(mesh.devices):
+        block = replica * mesh.shape["fsdp"] + fsdp
+        blocks.setdefault(device.process_index, set()).add(block)
     parts = sorted({frozenset(held) for held in blocks.values()}, key=min)
     if len(frozenset.union(*parts)) != sum(map(len, parts)) or len(set(map(len, parts))) > 1:
         raise ValueError(
