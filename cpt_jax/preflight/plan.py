@@ -8,12 +8,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from cpt_jax import checkpoint, parsing, trees
+from cpt_jax import checkpoint, parsing, sharding, trees
 from cpt_jax.config import Config
 from cpt_jax.data.sources import Source
 from cpt_jax.data.tokenizer import open_tokenizer, template_ids
 from cpt_jax.model import flops, hub
+from cpt_jax.model.spec import ModelSpec
 from cpt_jax.preflight.lines import Level, Line
 from cpt_jax.training.plan import PhasePlan
 from cpt_jax.training.start import Start
@@ -175,37 +177,56 @@ def _disk(run: Config, start: Start, plans: Sequence[PhasePlan], workdir: Path) 
 def _memory(run: Config, start: Start, plans: Sequence[PhasePlan]) -> Line:
     """Parameters, gradients, moments and the updates between, activations, logits; a device's."""
     device = jax.local_devices()[0]
-    spec, length = start.spec, run.data.seq_len
+    mesh = sharding.make_mesh(axes=run.mesh)
+    spec, shapes = start.spec, start.spec.param_shapes()
     width = 2 if run.model.dtype == "bfloat16" else 4
+    params, moments = (_held(mesh, shapes, specs) for specs in sharding.placement(mesh, shapes))
+    certain = params + 3 * moments  # and two moments and the gradients, which lie like them
+    # A layer's matrices at a time, and the embedding with its two gradients (as input, as decoder).
+    tensor, table = mesh.shape["tensor"], spec.vocab_size * spec.hidden_size
+    collected = (spec.num_params - table) // spec.num_hidden_layers * width + 3 * table * 4
     rows = max(
-        math.ceil(plan.phase.batch_size / plan.phase.microbatches / jax.device_count())
+        math.ceil(plan.phase.batch_size / plan.phase.microbatches / sharding.batch_shards(mesh))
         for plan in plans
     )
-    # A layer keeps its input where it is recomputed, else what its products read: the norms'
-    # outputs, q, k, v, the attention's output, and three of the GLU's width.
-    one = spec.hidden_size
-    layer = 8 * spec.hidden_size + 3 * spec.intermediate_size
-    kept = (
-        spec.num_hidden_layers * one + layer if run.model.remat else spec.num_hidden_layers * layer
-    )
-    activations = rows * length * kept * width
-    logits = 3 * min(LOSS_CHUNK, rows * length) * spec.vocab_size * 4
-    certain = 4 * spec.num_params * 4  # parameters, gradients, two moments
-    need = certain + spec.num_params * 4 + activations + logits
+    activations = rows * run.data.seq_len * _kept(run, spec, tensor) * width
+    logits = 3 * min(LOSS_CHUNK, rows * run.data.seq_len) * spec.vocab_size * 4
+    need = certain + moments + activations + (collected + logits) // tensor
     limit = (device.memory_stats() or {}).get("bytes_limit")
     if limit is None:  # a CPU: what the host has
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
     text = (
-        f"about {need / GIB:.2f} GiB a device of {limit / GIB:.1f}, {activations / GIB:.2f} of it "
+        f"about {need / GIB:.2f} GiB a device of {limit / GIB:.1f}, {certain / GIB:.2f} of it "
+        f"parameters, gradients and moments, {activations / GIB:.2f} activations of {rows} rows"
     )
-    text += f"activations of {rows} rows"
     if certain > limit:
         return Line("stop", "memory", f"{text}; parameters and moments alone do not fit")
     if need > 0.8 * limit:
         more = "" if run.model.remat else ", or config.model.remat=true"
-        more = f"; if it does not fit: more config.phases[...].microbatches{more}"
+        more = (
+            f"; if it does not fit: more config.phases[...].microbatches{more}, or config.mesh.fsdp"
+        )
         return Line("warn", "memory", text + more)
     return Line("ok", "memory", text)
+
+
+def _held(mesh: Mesh, shapes: sharding.Shapes, specs: sharding.Specs) -> int:
+    """Bytes on each device of float32 arrays that lie so."""
+    cut = {
+        path: where.shard_shape(shapes[path]) for path, where in sharding.named(mesh, specs).items()
+    }
+    return sum(4 * math.prod(shape) for shape in cut.values())
+
+
+def _kept(run: Config, spec: ModelSpec, tensor: int) -> int:
+    """Numbers a token that a device keeps for the backward pass.
+
+    A layer keeps its input where it is recomputed, else what its products read: the norms' outputs,
+    q, k, v, the attention's output, and three of the GLU's width, those of its heads and columns.
+    """
+    one, layers = spec.hidden_size, spec.num_hidden_layers
+    layer = 4 * one + (4 * one + 3 * spec.intermediate_size) // tensor
+    return layers * one + layer if run.model.remat else layers * layer
 
 
 def _hours(start: Start, plans: Sequence[PhasePlan]) -> Line:
