@@ -1,6 +1,7 @@
 """What a preflight catches before a run is paid for, on a model that was really trained."""
 
 import copy
+import dataclasses
 import importlib
 import json
 import os
@@ -17,6 +18,7 @@ from cpt_jax import config as config_lib
 from cpt_jax.data.prepare import prepare
 from cpt_jax.data.sources import open_source
 from cpt_jax.model import modernbert, ranges
+from cpt_jax.model.spec import SIZES
 from cpt_jax.preflight import model, plan
 from cpt_jax.training import start as start_lib
 from cpt_jax.training.plan import plan_run
@@ -259,6 +261,22 @@ def test_disk_and_memory(root, tmp_path, monkeypatch):
     monkeypatch.setattr(plan.os, "sysconf", lambda name: 100)  # 10 kB in all
     lines, *_ = planned(root, workdir=tmp_path / "run")
     assert line_of(lines, "memory").level == "stop"
+
+
+@pytest.mark.parametrize(
+    ("axes", "held"),
+    [({}, 2.03), ({"fsdp": 8}, 0.74), ({"fsdp": 2, "tensor": 2}, 0.92), ({"tensor": 4}, 0.92)],
+)
+def test_memory_is_that_of_a_device(root, axes, held):
+    """Large on eight devices, GiB by hand.
+
+    4 bytes of 395.8 million numbers over fsdp x tensor and 12 over all three axes, and 16 of the
+    0.1 million that are whole everywhere.
+    """
+    _, plans, (run, start) = planned(root, lambda raw: raw.update(mesh=axes))
+    large = dataclasses.replace(start, spec=SIZES["large"])
+    line = plan._memory(run, large, plans)
+    assert f" {held:.2f} of it parameters, gradients and moments" in line.text
 
 
 def test_targets_a_row(root):

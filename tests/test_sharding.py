@@ -30,6 +30,9 @@ SPEC = ModelSpec(
     local_attention=8,
     max_position_embeddings=64,
     attention_bias=True,
+    embedding_dropout=0.1,
+    attention_out_dropout=0.1,
+    mlp_dropout=0.1,
     **{f"{name}_token_id": i for i, name in enumerate(("pad", "cls", "sep", "bos", "eos"))},
 )
 VOCABULARY = objectives.Vocabulary(size=120, mask_id=4, special_ids=(0, 1, 2, 3, 4))

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -110,29 +111,26 @@ def test_restored_on_another_mesh(raw, stopped, devices, axes):
 
 
 def test_goes_on_over_three_meshes(raw, one_device, stopped, tmp_path):
-    """Eight replicas, then fsdp and tensor through the phase boundary, then all three axes: the
+    """Eight replicas, then fsdp and tensor through the phase boundary, then all three axes.
 
-    one-device run's losses and parameters (fp32 sums in another order), and an export that is bit
-    by bit what the last checkpoint holds.
+    The one-device run's losses and parameters (fp32 sums in another order), and an export that is
+    bit by bit what the last checkpoint holds.
     """
-    workdir = tmp_path / "run"
-    stopped.rename(workdir)
-    try:
-        with pytest.raises(loop.Stopped):
-            tiny_run.train(on(raw, CUT), workdir, devices=8, stop=lambda step: step == 4)
-        tiny_run.train(on(raw, {"fsdp": 2, "tensor": 2}), workdir, devices=8)
-    finally:
-        workdir.rename(stopped)
-    ours, expected = (tiny_run.metrics(run, "train") for run in (stopped, one_device))
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    with pytest.raises(loop.Stopped):
+        tiny_run.train(on(raw, CUT), run, devices=8, stop=lambda step: step == 4)
+    tiny_run.train(on(raw, {"fsdp": 2, "tensor": 2}), run, devices=8)
+    ours, expected = (tiny_run.metrics(which, "train") for which in (run, one_device))
     assert [line["rows"] for line in ours] == [line["rows"] for line in expected]
     for key in ("loss", "grad_norm", "update_norm", "lr"):
         np.testing.assert_allclose(
             [line[key] for line in ours], [line[key] for line in expected], rtol=1e-5
         )
-    ours, expected = (saved(run, 5) for run in (stopped, one_device))
+    ours, expected = (saved(which, 5) for which in (run, one_device))
     for name, array in expected.items():
         assert np.abs(ours[name] - array).max() <= 1e-5 * np.abs(array).max(), name
-    exported = load_file(stopped / "export" / "model.safetensors")
+    exported = load_file(run / "export" / "model.safetensors")
     for name, array in ours.items():
         kind, _, path = name.partition(" ")
         if kind == "params":
