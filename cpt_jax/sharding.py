@@ -276,6 +276,11 @@ def place(
     }
 
 
+def number(mesh: Mesh, value: np.generic) -> jax.Array:
+    """Returns a number that is the same on every host, whole on every device."""
+    return jax.make_array_from_callback((), replicated(mesh), lambda _: value)
+
+
 def place_batch(mesh: Mesh, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
     """Returns this host's rows as global arrays, the leading dimension spread over the mesh."""
     sharding = NamedSharding(mesh, BATCH)

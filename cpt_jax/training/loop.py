@@ -182,13 +182,13 @@ class Run:
         if params is None:
             latest = checkpoint.saved_steps(self.workdir)[-1]
             restored = self.checkpoints.restore(latest, state.params, state.opt_state)
-            return State(jax.device_put(jnp.int32(latest), state.step.sharding), *restored)
+            return State(sharding.number(self.mesh, np.int32(latest)), *restored)
         state = state._replace(params=dict(params))
         if self.config.init.state == "params+opt_state":
             opt_state = checkpoint.load_opt_state(self.config.init.source, state.opt_state)
         else:
             opt_state = new_optimizer(tx, state)
-        return State(jax.device_put(jnp.int32(0), state.step.sharding), state.params, opt_state)
+        return State(sharding.number(self.mesh, np.int32(0)), state.params, opt_state)
 
     def _tx(self, phase: Phase):
         return optim.make_tx(self.config.optimizer, phase.learning_rate.peak)
