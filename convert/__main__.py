@@ -162,7 +162,8 @@ def compare(options: argparse.Namespace) -> int:
     ids = _tokens(options, (a, b), min(spec.vocab_size for spec in specs))
     states = verify.torch_states if options.reference else verify.jax_states
     differences = verify.differences(states(a, ids), verify.jax_states(b, ids))
-    print(f"{len(ids)} tokens; A: {names[0]}, B: {names[1]}")
+    reader = " in transformers" if options.reference else ""
+    print(f"{len(ids)} tokens; A: {names[0]}{reader}, B: {names[1]}")
     print(verify.table(differences))
     if words:
         print(f"their tokenizers differ: {words}")
