@@ -192,7 +192,7 @@ def test_no_buffer_is_quadratic_at_8192(monkeypatch):
     # One L x L buffer alone, in fp32 and for two heads, would be 512 MiB.
     assert temporary < 128 * 2**20
 
-    def dense(q, k, v, k_start, k_end, *, window, causal):
+    def dense(q, k, v, k_start, k_end, *, window, causal, backend):
         keys = jnp.arange(q.shape[1])
         seen = (keys >= k_start[..., None]) & (keys < k_end[..., None])
         return dense_attention(q, k, v, seen)

@@ -308,6 +308,10 @@ def test_a_run_may_be_resumed_with_other_logging(raw, detour):
             "seq_len: 32 is more than the model's max_position_embeddings, 16",
         ),
         (
+            lambda c: c["model"].update(attention="mosaic"),
+            "config.model.attention: 'mosaic' cannot be used here: it needs a GPU",
+        ),
+        (
             lambda c: c["model"]["overrides"].update(attention_dropout=0.1),
             "set .*attention_dropout",
         ),

@@ -5,6 +5,7 @@ a causal mask (`mask_mode`) and rows that pack several documents (`segment_ids`)
 works on the `(graphdef, params)` of `split`, where `params` is one flat dict of paths.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from cpt_jax import sharding
+from cpt_jax.config import AttentionBackend
 from cpt_jax.model.activations import ACTIVATIONS
 from cpt_jax.model.attention import attention
 from cpt_jax.model.layers import (
@@ -34,6 +36,8 @@ from cpt_jax.model.spec import FULL, ModelSpec
 Params = dict[str, jax.Array]
 Hidden = Float[Array, "B L D"]
 Key = PRNGKeyArray | None  # of dropout; None switches it off
+Mask = tuple[str, int | None]  # a layer's mask mode, and its reach under it in tokens
+Attend = Callable[..., Float[Array, "B L H K"]]  # `attention` under a layer's mask
 
 
 class Output(NamedTuple):
@@ -88,22 +92,21 @@ class Embeddings(nnx.Module):
 class Attention(nnx.Module):
     """Multi-head attention with rotary positions."""
 
-    def __init__(self, spec: ModelSpec, window: int | None, *, rngs: nnx.Rngs, dtype: DTypeLike):
+    def __init__(self, spec: ModelSpec, *, rngs: nnx.Rngs, dtype: DTypeLike):
         size, bias = spec.hidden_size, spec.attention_bias
         self.head_size = spec.head_size
-        self.window = window
         self.Wqkv = linear(spec, size, 3 * size, bias, rngs, dtype)
         self.Wo = linear(spec, size, size, bias, rngs, dtype, residual=True)
         self.out_drop = nnx.Dropout(spec.attention_out_dropout)
 
-    def __call__(self, x: Hidden, context: Context, causal: bool, dropout_key: Key) -> Hidden:
+    def __call__(self, x: Hidden, context: Context, attend: Attend, dropout_key: Key) -> Hidden:
         """What the block adds to the residual stream."""
         heads = x.shape[-1] // self.head_size
         qkv = columns(self.Wqkv, x, 3, heads, self.head_size)
         # The gradient of a split is one concatenation, that of three slices three padded sums.
         q, k, v = (jnp.squeeze(y, 2) for y in jnp.split(qkv, 3, axis=2))
         q, k = (rotate(y, context.cos, context.sin) for y in (q, k))
-        out = attention(q, k, v, context.k_start, context.k_end, window=self.window, causal=causal)
+        out = attend(q, k, v, context.k_start, context.k_end)
         return dropout(self.out_drop, self.Wo(out.reshape(x.shape)), dropout_key)
 
 
@@ -136,18 +139,17 @@ class Layer(nnx.Module):
     def __init__(self, spec: ModelSpec, index: int, *, rngs: nnx.Rngs, dtype: DTypeLike):
         is_global = spec.layer_types[index] == FULL
         self.attn_norm = norm(spec, rngs, dtype) if index > 0 else None
-        window = None if is_global else spec.window
-        self.attn = Attention(spec, window, rngs=rngs, dtype=dtype)
+        self.attn = Attention(spec, rngs=rngs, dtype=dtype)
         self.mlp_norm = norm(spec, rngs, dtype)
         self.mlp = Mlp(spec, rngs=rngs, dtype=dtype)
         self.rope_theta = spec.global_rope_theta if is_global else spec.local_rope_theta
 
-    def __call__(self, x: Hidden, context: Context, causal: bool, dropout_key: Key) -> Hidden:
+    def __call__(self, x: Hidden, context: Context, attend: Attend, dropout_key: Key) -> Hidden:
         """The residual stream after both blocks."""
         attn_key, mlp_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         x = fence(x)
         normed = x if self.attn_norm is None else self.attn_norm(x)
-        x = fence(x + self.attn(normed, context, causal, attn_key))
+        x = fence(x + self.attn(normed, context, attend, attn_key))
         return x + self.mlp(self.mlp_norm(x), mlp_key)
 
 
@@ -195,6 +197,7 @@ class ModernBert(nnx.Module):
       dtype: the dtype of activations and products, float32 or bfloat16. Parameters are fp32
         always; norms' statistics, rotary positions, softmax and logits are computed in fp32.
       remat: recompute each layer in the backward pass instead of keeping what it computed.
+      attention: whose kernels attend; `attention.choose` says which can.
     """
 
     def __init__(
@@ -204,10 +207,12 @@ class ModernBert(nnx.Module):
         rngs: nnx.Rngs,
         dtype: DTypeLike = jnp.float32,
         remat: bool = False,
+        attention: AttentionBackend = "xla",
     ):
         self.spec = spec
         self.dtype = jnp.dtype(dtype)
         self.remat = remat
+        self.attention: AttentionBackend = attention
         self.model = Encoder(spec, rngs=rngs, dtype=dtype)
         self.head = PredictionHead(spec, rngs=rngs, dtype=dtype)
         self.decoder = Decoder(spec, rngs=rngs)
@@ -266,42 +271,43 @@ class ModernBert(nnx.Module):
             raise ValueError(f"input_ids: {list(input_ids.shape)} holds no token")
         if segment_ids is None:
             segment_ids = jnp.ones(input_ids.shape, jnp.int32)
-        modes = self._modes(mask_mode)
-        contexts = self._contexts(jnp.asarray(segment_ids), modes)
+        masks = self._masks(mask_mode)
+        contexts = self._contexts(jnp.asarray(segment_ids), masks)
         keys = self._dropout_keys(dropout_key)
         states = [self.model.embeddings(input_ids, keys[-1])]
-        for layer, mode, context, key in zip(
-            self.model.layers, modes, contexts, keys[:-1], strict=True
+        for layer, (mode, reach), context, key in zip(
+            self.model.layers, masks, contexts, keys[:-1], strict=True
         ):
+            how = {"window": reach, "causal": mode == "causal", "backend": self.attention}
             run = partial(_recomputed, layer) if self.remat else layer
-            states.append(run(states[-1], context, mode == "causal", key))
+            states.append(run(states[-1], context, partial(attention, **how), key))
         states[-1] = self.model.final_norm(states[-1])
         return tuple(states)
 
-    def _modes(self, mask_mode: str | tuple[str, ...]) -> tuple[str, ...]:
+    def _masks(self, mask_mode: str | tuple[str, ...]) -> list[Mask]:
+        """One mask a layer."""
         layers = self.spec.num_hidden_layers
         modes = (mask_mode,) * layers if isinstance(mask_mode, str) else tuple(mask_mode)
         if len(modes) != layers:
             raise ValueError(
                 f"mask_mode: {len(modes)} modes for {layers} layers; give one, or one for each"
             )
-        return modes
+        kinds = zip(modes, self.spec.layer_types, strict=True)
+        return [(mode, self.spec.reach(kind, mode)) for mode, kind in kinds]
 
-    def _contexts(self, segment_ids: Int[Array, "B L"], modes: tuple[str, ...]) -> list[Context]:
+    def _contexts(self, segment_ids: Int[Array, "B L"], masks: list[Mask]) -> list[Context]:
         """One context a layer; layers alike in mode and reach, or in theta, share arrays.
 
         In an order that is the same in every process, as their programs have to be.
         """
         index = positions(segment_ids)
         layers = list(self.model.layers)
-        kinds = self.spec.layer_types
-        pairs = [(m, self.spec.reach(kind, m)) for m, kind in zip(modes, kinds, strict=True)]
-        ranges = {pair: key_ranges(segment_ids, *pair) for pair in dict.fromkeys(pairs)}
+        ranges = {mask: key_ranges(segment_ids, *mask) for mask in dict.fromkeys(masks)}
         thetas = dict.fromkeys(layer.rope_theta for layer in layers)
         rotations = {t: rotation(index, t, self.spec.head_size) for t in thetas}
         return [
-            Context(*ranges[pair], *rotations[layer.rope_theta])
-            for pair, layer in zip(pairs, layers, strict=True)
+            Context(*ranges[mask], *rotations[layer.rope_theta])
+            for mask, layer in zip(masks, layers, strict=True)
         ]
 
     def _dropout_keys(self, key: Key) -> list[Key]:
@@ -319,14 +325,14 @@ class ModernBert(nnx.Module):
 
 
 def _recomputed(
-    layer: Layer, x: Hidden, context: Context, causal: bool, dropout_key: Key
+    layer: Layer, x: Hidden, context: Context, attend: Attend, dropout_key: Key
 ) -> Hidden:
     """The layer's output, with only its inputs kept for the backward pass."""
     graphdef, params = nnx.split(layer)
 
     @jax.checkpoint
     def apply(params, x, context, key):
-        return nnx.merge(graphdef, params)(x, context, causal, key)
+        return nnx.merge(graphdef, params)(x, context, attend, key)
 
     return apply(params, x, context, dropout_key)
 
@@ -348,12 +354,16 @@ def merge(graphdef: nnx.GraphDef, params: Params) -> ModernBert:
 
 
 def structure(
-    spec: ModelSpec, *, dtype: DTypeLike = jnp.float32, remat: bool = False
+    spec: ModelSpec,
+    *,
+    dtype: DTypeLike = jnp.float32,
+    remat: bool = False,
+    attention: AttentionBackend = "xla",
 ) -> nnx.GraphDef:
-    """The graphdef that `merge` puts parameters into, without allocating any."""
+    """The graphdef that `merge` puts `ModernBert`'s parameters into, without allocating any."""
 
     def build():
-        return ModernBert(spec, rngs=nnx.Rngs(0), dtype=dtype, remat=remat)
+        return ModernBert(spec, rngs=nnx.Rngs(0), dtype=dtype, remat=remat, attention=attention)
 
     return nnx.split(nnx.eval_shape(build))[0]
 

@@ -14,7 +14,7 @@ from cpt_jax import checkpoint, parsing, sharding, trees
 from cpt_jax.config import Config
 from cpt_jax.data.sources import Source
 from cpt_jax.data.tokenizer import open_tokenizer, template_ids
-from cpt_jax.model import flops, hub
+from cpt_jax.model import attention, flops, hub
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.preflight.lines import Level, Line
 from cpt_jax.training.plan import PhasePlan
@@ -38,7 +38,7 @@ def check_plan(
     lines += [*_template(run, start), *_overrides(run, start)]
     if workdir is not None:
         lines.append(_disk(run, start, plans, workdir))
-    return [*lines, _memory(run, start, plans), _hours(start, plans)]
+    return [*lines, _attention(run, start), _memory(run, start, plans), _hours(start, plans)]
 
 
 def _resume(plans: Sequence[PhasePlan], workdir: Path | None) -> Line:
@@ -172,6 +172,14 @@ def _disk(run: Config, start: Start, plans: Sequence[PhasePlan], workdir: Path) 
     if free < need:
         return Line("stop", "disk", f"{text}: another --workdir, or a lower config.checkpoint.keep")
     return Line("ok" if free > 1.2 * need else "warn", "disk", text)
+
+
+def _attention(run: Config, start: Start) -> Line:
+    """The kernels of attention; a warning where the devices have faster ones that cannot serve."""
+    device = jax.devices()[0]
+    choice = attention.choose(run, start.spec, device)
+    slower = run.model.attention is None and choice.backend != attention.fastest(device)
+    return Line("warn" if slower else "ok", "attention", f"{choice.backend}: {choice.reason}")
 
 
 def _memory(run: Config, start: Start, plans: Sequence[PhasePlan]) -> Line:

@@ -19,7 +19,7 @@ from cpt_jax.config import Config, Phase
 from cpt_jax.data.mixture import first_rows
 from cpt_jax.data.sources import Source
 from cpt_jax.lock import Lock
-from cpt_jax.model import flops, hub, modernbert
+from cpt_jax.model import attention, flops, hub, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import optim
 from cpt_jax.training.card import model_card
@@ -63,6 +63,7 @@ def plan_phases(config: Config, workdir: Path | None, mesh: Mesh) -> tuple[Start
         trees.select(spec.param_shapes(), phase.freeze)
         _check_masks(phase, spec)
     sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
+    attention.choose(config, start.spec, mesh.devices.flat[0])
     return start, plans
 
 
@@ -139,8 +140,12 @@ class Run:
         self.config, self.workdir, self.mesh = config, workdir, mesh
         self.start, self.plans = start, plans
         self.part, self.parts = sharding.host_part(mesh)  # of each batch, this host's rows
-        dtype = jnp.dtype(config.model.dtype)
-        self.graphdef = modernbert.structure(start.spec, dtype=dtype, remat=config.model.remat)
+        self.graphdef = modernbert.structure(
+            start.spec,
+            dtype=jnp.dtype(config.model.dtype),
+            remat=config.model.remat,
+            attention=attention.choose(config, start.spec, mesh.devices.flat[0]).backend,
+        )
         self.checkpoints = saving.Checkpoints(
             workdir,
             every=config.checkpoint.every_steps,
