@@ -323,6 +323,7 @@ def test_the_command_says_all_and_writes_nothing(root, tmp_path, repo):
             ["stop", "epochs"],
             ["ok", "template"],
             ["ok", "disk"],
+            ["ok", "attention"],
             ["ok", "memory"],
             ["ok", "hours"],
         ),
