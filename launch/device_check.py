@@ -107,12 +107,14 @@ class Child:
             command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line)
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
         self._lines.put(None)
 
     def result(self, seconds: float) -> dict[str, Any]:
@@ -132,6 +134,7 @@ class Child:
         """Kills the process, if it is there."""
         self._process.kill()
         self._process.wait()
+        self._reader.join()
 
 
 def measures(site: Path, arguments: Sequence[str]) -> Callable[[Sequence[str]], Child]:

@@ -22,13 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cpt_jax import sharding
 from cpt_jax.config import Config, Data, Init, LearningRate, Model, Optimizer, Phase
 from cpt_jax.model import attention, flops, modernbert
 from cpt_jax.model.kernels import gpu
 from cpt_jax.model.ranges import key_ranges
 from cpt_jax.model.spec import SIZES, ModelSpec
 from cpt_jax.training import objectives, optim
-from cpt_jax.training.step import State, compiler_options, make_train_step, mask_modes
+from cpt_jax.training.state import State, abstract_state, new_optimizer
+from cpt_jax.training.step import jit_train_step, make_train_step, mask_modes
 
 RATE = 0.3  # of the MLM objective
 ATTENTION_ROWS = 2
@@ -189,12 +191,12 @@ def time_step(options, spec: ModelSpec, graphdef, objective: Any, rows: int) -> 
         frozen=frozenset(),
         seed=0,
     )
-    step = jax.jit(step, donate_argnums=0, compiler_options=compiler_options())
-    params = jax.jit(functools.partial(modernbert.init_params, spec))(jax.random.key(0))
-    state = State(jnp.int32(0), params, tx.init(params))
-    placed = {name: jnp.asarray(array) for name, array in batch.items()}
+    mesh = sharding.make_mesh(jax.devices()[:1])
+    state = first_state(spec, tx, mesh)
+    placed = sharding.place_batch(mesh, batch)
     start = time.perf_counter()
-    compiled = step.lower(state, placed).compile()
+    with jax.set_mesh(mesh):
+        compiled = jit_train_step(step, state).lower(state, placed).compile()
     compile_seconds = time.perf_counter() - start
 
     def run():
@@ -221,6 +223,16 @@ def time_step(options, spec: ModelSpec, graphdef, objective: Any, rows: int) -> 
         "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),  # of the process
         "losses": [first, float(run())],  # on one batch, it falls
     }
+
+
+def first_state(spec: ModelSpec, tx: Any, mesh: Any) -> State:
+    """A state from scratch, as a run makes it."""
+    state = abstract_state(spec.param_shapes(), tx, mesh)
+    where = {path: leaf.sharding for path, leaf in state.params.items()}
+    draw = jax.jit(functools.partial(modernbert.init_params, spec), out_shardings=where)
+    state = state._replace(params=draw(jax.random.key(0)))
+    step = jax.device_put(jnp.int32(0), state.step.sharding)
+    return State(step, state.params, new_optimizer(tx, state))
 
 
 def measure(options: argparse.Namespace, check: str) -> dict[str, Any]:
