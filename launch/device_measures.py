@@ -117,18 +117,20 @@ def check_attention(options: argparse.Namespace, layer: str, mode: str, *how: st
     inputs = [jax.random.normal(key, shape, jnp.bfloat16) for key in keys]
 
     @functools.partial(jax.jit, static_argnames="backend")
-    def both_ways(q, k, v, d_out, backend):
+    def both_ways(q, k, v, d_out, *, backend):
         kind = {"window": window, "causal": mode == "causal", "backend": backend}
         out, transpose = jax.vjp(lambda *x: attention.attention(*x, *ranges, **kind), q, k, v)
         return out, *transpose(d_out)
 
     with jax.default_matmul_precision("highest"):
-        exact = both_ways(*(x.astype(jnp.float32) for x in inputs), "xla")
+        exact = both_ways(*(x.astype(jnp.float32) for x in inputs), backend="xla")
     found: dict[str, Any] = {"backend": choice.backend, "reason": choice.reason, "rows": shape[0]}
     for name, backend in (("chosen", choice.backend), ("xla", "xla")):
-        got = both_ways(*inputs, backend)
+        got = both_ways(*inputs, backend=backend)
         found[f"{name}_errors"] = [relative(a, b) for a, b in zip(got, exact, strict=True)]
-        found[f"{name}_seconds"] = seconds_of(functools.partial(both_ways, *inputs, backend))
+        found[f"{name}_seconds"] = seconds_of(
+            functools.partial(both_ways, *inputs, backend=backend)
+        )
         if name == "chosen":
             padding = np.asarray(segments == 0)
             found["padding_is_zero"] = not any(np.asarray(x)[padding].any() for x in got)
@@ -158,7 +160,7 @@ def check_step(options: argparse.Namespace, size: str, objective: Any, *how: str
     if "unfenced" in how:
         jax.lax.optimization_barrier = lambda operand: operand
     try:
-        rows = int(settings.get("rows", getattr(options, size)))
+        rows = int(settings.get("rows") or getattr(options, size))
         while True:
             try:
                 return found | time_step(options, spec, graphdef, objective, rows)

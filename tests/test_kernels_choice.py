@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import re
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ A100 = types.SimpleNamespace(platform="gpu", device_kind="NVIDIA A100", compute_
 WIDE = dataclasses.replace(BASE, local_attention=1024)
 
 
-def run(asked=None, dtype="bfloat16", length=8192) -> config.Config:
+def run(asked=None, dtype: Any = "bfloat16", length=8192) -> config.Config:
     model = config.Model(dtype=dtype, attention=asked)
     data = config.Data(sources=(), seq_len=length)
     return config.Config("run", data, config.Init("scratch"), phases=(), model=model)

@@ -95,7 +95,7 @@ def test_the_kernel_is_never_given_an_empty_interval(mask_mode):
     np.testing.assert_array_equal(out[..., 0, 0], PACKED != 0)
 
 
-def device(platform="gpu", kind="NVIDIA H100 80GB HBM3", capability="9.0"):
+def device(platform="gpu", kind="NVIDIA H100 80GB HBM3", capability: str | None = "9.0"):
     return types.SimpleNamespace(platform=platform, device_kind=kind, compute_capability=capability)
 
 
