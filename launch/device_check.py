@@ -142,6 +142,7 @@ def measures(site: Path, arguments: Sequence[str]) -> Callable[[Sequence[str]], 
     paths = (str(REPO), os.environ.get("PYTHONPATH"), str(site))
     # A child that follows one that died compiles nothing again.
     environment = {"JAX_COMPILATION_CACHE_DIR": str(site / "compiled"), **os.environ}
+    environment.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")  # JAX takes 75 % of a GPU
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     command = [sys.executable, "-m", "launch.device_measures", *arguments]
     return lambda checks: Child([*command, *checks], environment)
