@@ -57,8 +57,8 @@ def write_rows(file: Path, corpus: Path, count: int) -> None:
 
     source = open_source(corpus)
     rows = list(first_rows(source, min(count, len(source))))
-    names = ("input_ids", "segment_ids")
-    np.savez_compressed(file, **{name: np.stack([row[name] for row in rows]) for name in names})
+    ids, segments = (np.stack([row[name] for row in rows]) for name in ("input_ids", "segment_ids"))
+    np.savez_compressed(file, input_ids=ids, segment_ids=segments)
 
 
 def check_size(out: Path, limit: int = LIMIT) -> int:

@@ -111,15 +111,16 @@ def check_attention(options: argparse.Namespace, layer: str, mode: str, *how: st
     choice = chosen(options, spec, settings.get("attention"))
     window = None if layer == "global" else spec.window
     segments = jnp.asarray(packed(options, ATTENTION_ROWS)["segment_ids"])
-    ranges = key_ranges(segments, mode, window)
+    start, end = key_ranges(segments, mode, window)
+    kind = {"k_start": start, "k_end": end, "window": window, "causal": mode == "causal"}
     shape = (*segments.shape, spec.num_attention_heads, spec.head_size)
     keys = jax.random.split(jax.random.key(0), 4)
     inputs = [jax.random.normal(key, shape, jnp.bfloat16) for key in keys]
 
     @functools.partial(jax.jit, static_argnames="backend")
     def both_ways(q, k, v, d_out, *, backend):
-        kind = {"window": window, "causal": mode == "causal", "backend": backend}
-        out, transpose = jax.vjp(lambda *x: attention.attention(*x, *ranges, **kind), q, k, v)
+        layer = functools.partial(attention.attention, **kind, backend=backend)
+        out, transpose = jax.vjp(layer, q, k, v)
         return out, *transpose(d_out)
 
     with jax.default_matmul_precision("highest"):
@@ -155,7 +156,8 @@ def check_step(options: argparse.Namespace, size: str, objective: Any, *how: str
         remat=options.remat or "remat" in how,
         attention=choice.backend,
     )
-    found: dict[str, Any] = {"model": size, "objective": objective, "backend": choice.backend}
+    found: dict[str, Any] = {"model": "tiny" if options.small else size, "objective": objective}
+    found["backend"] = choice.backend
     barrier = jax.lax.optimization_barrier
     if "unfenced" in how:
         jax.lax.optimization_barrier = lambda operand: operand

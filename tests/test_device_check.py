@@ -86,7 +86,7 @@ def test_small_form_runs_here(tmp_path):
     assert attention["padding_is_zero"]
     assert max(attention["chosen_errors"]) > 0
     assert "config.model.attention: 'mosaic' cannot be used here" in refused["error"]
-    assert step["rows"] == 3
+    assert (step["rows"], step["model"]) == (3, "tiny")
     assert step["tokens_per_second"] == pytest.approx(3 * 256 / step["seconds"])
     assert step["losses"][1] < step["losses"][0]
     assert "| step:base:mlm:rows=3 | 3 |" in done.stdout
