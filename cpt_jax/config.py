@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from ml_collections import ConfigDict, config_dict
 
+from cpt_jax.addresses import without_keys
 from cpt_jax.parsing import parse_as
 
 Objective = Literal["clm", "mlm"]
@@ -257,8 +258,14 @@ def _impossible(config: Config) -> list[str]:
     names = [source.name for source in config.data.sources]
     check(bool(names), "data.sources", [], "a list of at least one source")
     check(len(set(names)) == len(names), "data.sources", names, "a list of distinct names")
+    addresses = {"data.tokenizer": config.data.tokenizer, "init.source": config.init.source}
     for i, source in enumerate(config.data.sources):
         check(source.weight >= 0, f"data.sources[{i}].weight", source.weight, "at least 0")
+        addresses |= {f"data.sources[{i}].path": source.path, f"data.sources[{i}].raw": source.raw}
+    for path, address in addresses.items():
+        shown = without_keys(address or "")
+        allowed = "to carry a key or password (left out here): those come from the environment"
+        check(shown == (address or ""), path, shown, allowed)
     check(config.data.seq_len >= 2, "data.seq_len", config.data.seq_len, "at least 2 tokens")
     for group, field in (
         ("data", "reader_threads"),

@@ -97,6 +97,17 @@ def test_faults_name_path_value_and_what_is_allowed(path, value, message):
         config_lib.parse(put(minimal(), path, value))
 
 
+@pytest.mark.parametrize(
+    "path", ["data.sources.0.raw", "data.sources.0.path", "data.tokenizer", "init.source"]
+)
+def test_keys_in_addresses_are_refused_and_not_quoted(path):
+    for address in ("s3://user:hunter2@bucket/notes", "https://host/a.jsonl?token=hunter2"):
+        with pytest.raises(ValueError, match="not to carry a key or password") as caught:
+            config_lib.parse(put(minimal(), path, address))
+        assert "hunter2" not in str(caught.value)
+    config_lib.parse(put(minimal(), path, "s3://bucket/notes?.jsonl"))
+
+
 def test_all_faults_are_reported_together():
     config = put(put(minimal(), "nam", 1), "phases.1.mask_rate", "x")
     with pytest.raises(ValueError) as error:
