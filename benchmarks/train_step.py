@@ -12,7 +12,8 @@ they free (`cpt_jax.memory`), which is faster for both. A markdown table goes to
   a  4 rows of 512 tokens, each one document
   b  8 documents of about 1,000 tokens, packed into one row here; there two at a time, the longer
      padding the shorter, as the activations of all eight take more than 21 GB
-  c  one document of 8,192 tokens; one side after the other, as both do not fit into 24 GB
+  c  one document of 8,192 tokens; one side after the other, as both do not fit into 24 GB, and
+     PyTorch with gradient checkpointing, as without it takes more than 22 GB
 """
 
 import argparse
@@ -132,6 +133,8 @@ def theirs(
     model = AutoModelForMaskedLM.from_pretrained(
         weights, dtype=torch.float32, attn_implementation="sdpa", sparse_prediction=True
     ).train()
+    if case in APART:
+        model.gradient_checkpointing_enable()
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
@@ -178,7 +181,7 @@ def measure(case: str, repeats: int, layers: int, compiled: bool, only: str | No
     sides = [side for side in ("cpt_jax", "PyTorch") if only in (None, side)]
     turns = [(turn, side) for turn in range(-WARM_UP, repeats) for side in sides]
     if case in APART:
-        turns.sort(key=lambda turn: turn[1])
+        turns.sort(key=lambda turn: sides.index(turn[1]))
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "model"
