@@ -29,6 +29,9 @@ SPEC = ModelSpec(
     local_attention=8,
     max_position_embeddings=64,
     attention_bias=True,
+    embedding_dropout=0.1,
+    attention_out_dropout=0.1,
+    mlp_dropout=0.1,
     **{f"{name}_token_id": i for i, name in enumerate(("pad", "cls", "sep", "bos", "eos"))},
 )
 VOCABULARY = objectives.Vocabulary(size=120, mask_id=4, special_ids=(0, 1, 2, 3, 4))
@@ -168,9 +171,13 @@ BY_HAND = {
 @pytest.mark.parametrize("name", MESHES)
 @pytest.mark.parametrize(("objective", "microbatches"), CASES)
 def test_where_everything_lies_after_a_step(name, objective, microbatches):
-    """Every parameter and moment that the compiled step returns, and its bytes on a device."""
+    """Every parameter and moment that the compiled step returns, and its bytes on a device.
+
+    Each is written over the one that the step was given.
+    """
     run = trained(name, objective, microbatches)
-    state = run.state
+    state, leaves = run.state, jax.tree.leaves(run.state)
+    assert run.donated == sum(leaf.addressable_shards[0].data.nbytes for leaf in leaves)
     mesh = state.step.sharding.mesh
     expected = {path.format(layer): spec for path, spec in BY_HAND.items() for layer in range(2)}
     assert state.params.keys() == expected.keys()
