@@ -225,6 +225,21 @@ def named(mesh: Mesh, specs: Specs) -> dict[str, NamedSharding]:
     return {path: NamedSharding(mesh, spec) for path, spec in specs.items()}
 
 
+def auto_axes() -> dict[str, int]:
+    """Returns the axes of the current mesh that the compiler divides work over, and their sizes.
+
+    None for one device, without `jax.set_mesh` or within a `shard_map`; else those of size 1 as
+    well, as the gradients of a `shard_map` are added up over axes that its specs leave out.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    sizes = {
+        name: size
+        for name, size, kind in zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+        if kind == AxisType.Auto
+    }
+    return sizes if math.prod(sizes.values()) > 1 else {}
+
+
 def constrain(x: Array, *dims: Any) -> Array:
     """Returns ``x``, told to the compiler to be cut over the current mesh in this way.
 
@@ -233,13 +248,8 @@ def constrain(x: Array, *dims: Any) -> Array:
       dims: for each dimension, the axes that cut it, None where none does, or OPEN; dimensions
         beyond are not cut. Axes that the mesh lacks, or that do not divide ``x``, are left out.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    sizes = {
-        name: size
-        for name, size, kind in zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
-        if kind == AxisType.Auto and size > 1
-    }
-    if not sizes:  # one device, or within a shard_map
+    sizes = auto_axes()
+    if not sizes:
         return x
     spec: list[Any] = []
     for size, axes in zip(x.shape, dims, strict=False):

@@ -218,6 +218,10 @@ def test_no_device_holds_all_rows_or_all_heads(name):
     sizes = {math.prod(shape) for shape in per_token(rows)}
     assert {96 // tensor, 48 // tensor} <= sizes  # q, k and v or input and gate; the gated unit
     assert tensor == 1 or 96 not in sizes
+    if tensor == 1:  # what moves are weights, and numbers
+        moved = re.findall(r"= (.*?) (?:all-\w+|reduce-scatter|collective-permute)\(", text)
+        assert any("[48,32]" in shapes for shapes in moved), "the search is broken"
+        assert not [shapes for shapes in moved if f"[{rows},{LENGTH}," in shapes]
 
 
 def test_where_parameters_are_kept_changes_no_bit_of_a_gradient():

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from cpt_jax.config import AttentionBackend, Config
 from cpt_jax.model.kernels import gpu, tpu, xla
 from cpt_jax.model.spec import SLIDING, ModelSpec
-from cpt_jax.sharding import BATCH_AXES, HEAD_AXIS
+from cpt_jax.sharding import BATCH_AXES, HEAD_AXIS, auto_axes
 
 # The fastest kernels of a platform; any other has XLA's alone.
 BEST: dict[str, AttentionBackend] = {"gpu": "mosaic", "tpu": "splash"}
@@ -98,7 +98,7 @@ def attention(
     those of a GPU or TPU cannot be divided by the compiler at all.
     """
     kernel = _kernel(backend, window, causal)
-    if sizes := _auto_axes():
+    if sizes := auto_axes():
         rows_axes, head_axis = _dividing(sizes, q.shape[0], q.shape[2])
         array = PartitionSpec(rows_axes or None, None, head_axis)
         ranges = PartitionSpec(rows_axes or None)
@@ -124,16 +124,6 @@ def _kernel(
     if backend == "mosaic":
         return partial(gpu.local, window=window, causal=causal)
     return xla.flash if window is None else partial(xla.banded, window=window, causal=causal)
-
-
-def _auto_axes() -> dict[str, int]:
-    """The axes of the current mesh that the compiler divides work over, and their sizes."""
-    mesh = jax.sharding.get_abstract_mesh()
-    return {
-        name: size
-        for name, size, kind in zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
-        if kind == AxisType.Auto and size > 1
-    }
 
 
 def _dividing(
