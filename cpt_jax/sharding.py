@@ -203,17 +203,19 @@ def _axes(spec: PartitionSpec, dim: int) -> tuple[str, ...]:
 def _spread(
     mesh: Mesh | AbstractMesh, shape: tuple[int, ...], spec: PartitionSpec
 ) -> PartitionSpec:
-    """A matrix's spec with ``replica`` on the first dimension that it divides further.
+    """A matrix's spec with ``replica`` on one more of its dimensions, as the innermost axis.
 
-    Within the blocks that the other axes make, so that adding up gradients (reduce-scatter) and
-    collecting the new parameters (all-gather) happen within blocks as well. Where no dimension
-    divides, the moments are as the parameters.
+    On that of ``fsdp``, as gradients are added up over both and compilers make one reduce-scatter
+    of a sum that is then cut along one dimension; without ``fsdp``, on the first. On another where
+    ``replica`` does not divide it; where it divides none, the moments are as the parameters.
     """
     replicas = mesh.shape["replica"]
     if replicas == 1 or len(shape) < 2:
         return spec
     dims = [_axes(spec, dim) for dim in range(len(shape))]
-    for dim, axes in enumerate(dims):
+    with_fsdp = [mesh.shape["fsdp"] > 1 and "fsdp" in axes for axes in dims]
+    for dim in sorted(range(len(shape)), key=lambda dim: not with_fsdp[dim]):
+        axes = dims[dim]
         if shape[dim] % (replicas * math.prod(mesh.shape[axis] for axis in axes)) == 0:
             dims[dim] = (*axes, "replica")
             return PartitionSpec(*(axes or None for axes in dims))

@@ -145,8 +145,14 @@ def test_a_mesh_changes_no_number(name, objective, microbatches):
     assert largest_error(adam.nu, expected_adam.nu) < 1e-5
 
 
-# Where each parameter and its moments lie on the meshes of `MESHES`, written out by hand.
-EMBEDDING, WO, FUSED = ("tensor", "fsdp"), ("tensor", "fsdp"), (("fsdp", "tensor"),)
+# Where each parameter and its moments lie, written out by hand: the parameter; its moments on a
+# mesh with fsdp; and without, where an axis of one device may be named or not.
+EMBEDDING = WO = (
+    ("tensor", "fsdp"),
+    ("tensor", ("fsdp", "replica")),
+    (("tensor", "replica"), None),
+)
+FUSED = ((("fsdp", "tensor"),), (("fsdp", "tensor", "replica"),), (("tensor", "replica"),))
 VECTORS = (
     "model.embeddings.norm.scale",
     "model.layers.1.attn_norm.scale",
@@ -158,13 +164,17 @@ VECTORS = (
     "decoder.bias",
 )
 BY_HAND = {
-    "model.embeddings.tok_embeddings.embedding": (EMBEDDING, (("tensor", "replica"), "fsdp")),
-    "model.layers.{}.attn.Wqkv.kernel": (FUSED, (("fsdp", "tensor", "replica"),)),
-    "model.layers.{}.attn.Wo.kernel": (WO, (("tensor", "replica"), "fsdp")),
-    "model.layers.{}.mlp.Wi.kernel": (FUSED, (("fsdp", "tensor", "replica"),)),
-    "model.layers.{}.mlp.Wo.kernel": (WO, (("tensor", "replica"), "fsdp")),
-    "head.dense.kernel": (("fsdp", "tensor"), (("fsdp", "replica"), "tensor")),
-    **dict.fromkeys(VECTORS, ((), ())),
+    "model.embeddings.tok_embeddings.embedding": EMBEDDING,
+    "model.layers.{}.attn.Wqkv.kernel": FUSED,
+    "model.layers.{}.attn.Wo.kernel": WO,
+    "model.layers.{}.mlp.Wi.kernel": FUSED,
+    "model.layers.{}.mlp.Wo.kernel": WO,
+    "head.dense.kernel": (
+        ("fsdp", "tensor"),
+        (("fsdp", "replica"), "tensor"),
+        ("replica", "tensor"),
+    ),
+    **dict.fromkeys(VECTORS, ((), (), ())),
 }
 
 
@@ -182,14 +192,15 @@ def test_where_everything_lies_after_a_step(name, objective, microbatches):
     expected = {path.format(layer): spec for path, spec in BY_HAND.items() for layer in range(2)}
     assert state.params.keys() == expected.keys()
     adam = state.opt_state[1]
-    for path, (where, spread) in expected.items():
+    for path, (where, with_fsdp, without) in expected.items():
+        spread = with_fsdp if mesh.shape["fsdp"] > 1 else without
         for leaf, spec in (
             (state.params[path], where),
             (adam.mu[path], spread),
             (adam.nu[path], spread),
         ):
             assert leaf.sharding.is_equivalent_to(NamedSharding(mesh, P(*spec)), leaf.ndim), path
-            axes = [a for dim in spec for a in ((dim,) if isinstance(dim, str) else dim)]
+            axes = [a for dim in spec for a in ((dim,) if isinstance(dim, str) else dim or ())]
             cut = np.prod([mesh.shape[axis] for axis in axes])
             sizes = {shard.data.size for shard in leaf.addressable_shards}
             assert sizes == {leaf.size / cut}, path

@@ -67,7 +67,10 @@ def columns(fused: nnx.Linear, x: Float[Array, "B L D"], *shape: int) -> Array:
       x: its input.
       shape: (parts, columns of each part, ...), of which the product is the layer's outputs.
     """
-    kernel = sharding.constrain(fused.kernel[...].astype(fused.dtype), ("fsdp", "tensor"))
+    kernel = fused.kernel[...].astype(fused.dtype)
+    if sharding.auto_axes().get("tensor", 1) > 1:
+        # As it is stored: its gradient cannot go from heads to every axis of the moments at once.
+        kernel = sharding.constrain(kernel, ("fsdp", "tensor"))
     kernel = sharding.constrain(kernel.reshape(-1, *shape), sharding.OPEN, None, "tensor")
     out = jax.lax.dot_general(x.astype(fused.dtype), kernel, (((2,), (0,)), ((), ())))
     if fused.bias is not None:
