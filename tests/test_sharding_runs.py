@@ -4,6 +4,7 @@ import contextlib
 import copy
 import json
 import shutil
+from typing import Any
 
 import jax
 import numpy as np
@@ -68,9 +69,15 @@ def begun(raw, workdir, devices) -> loop.State:
         return prepared.state
 
 
+def adam_of(state: loop.State) -> Any:
+    """Adam's part of the optimizer's state: count, mu and nu."""
+    chain: Any = state.opt_state
+    return chain[1]
+
+
 def named(state: loop.State) -> dict[str, np.ndarray]:
     """Everything of a state, as `tiny_run.state` names it but for the punctuation."""
-    adam = state.opt_state[1]
+    adam = adam_of(state)
     trees = {"params": state.params, "mu": adam.mu, "nu": adam.nu}
     leaves = {f"{kind} {path}": leaf for kind, tree in trees.items() for path, leaf in tree.items()}
     return jax.device_get({**leaves, "count": adam.count})
@@ -104,8 +111,8 @@ def test_restored_on_another_mesh(raw, stopped, devices, axes):
     moments = (("fsdp", "tensor", "replica"),)
     for leaf, spec in (
         (state.params[WQKV], P(("fsdp", "tensor"))),
-        (state.opt_state[1].mu[WQKV], P(*moments)),
-        (state.opt_state[1].nu[WQKV], P(*moments)),
+        (adam_of(state).mu[WQKV], P(*moments)),
+        (adam_of(state).nu[WQKV], P(*moments)),
     ):
         assert leaf.sharding.is_equivalent_to(NamedSharding(mesh, spec), 2)
 
