@@ -24,9 +24,10 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 
 from cpt_jax import config as config_lib
-from cpt_jax import lock, parsing, trees
+from cpt_jax import lock, parsing, remote, trees
 
 ITEMS = ("params", "opt_state", "meta")
 PACKAGES = ("cpt_jax", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
@@ -122,8 +123,15 @@ def latest_step(run: Path) -> int | None:
     return max(saved_steps(run), default=None)
 
 
+def directory(run: Path) -> epath.Path:
+    """Returns where the checkpoints of a run are: in its directory, or in the store it is for."""
+    return epath.Path(remote.url_of(run) or run.absolute()) / "checkpoints"
+
+
 def saved_steps(run: Path) -> list[int]:
     """Returns the steps of a run's complete checkpoints; a save in progress has another name."""
+    if url := remote.url_of(run):
+        return remote.saved_steps(url, ITEMS)
     return sorted(
         int(path.name)
         for path in (run / "checkpoints").glob("*")
@@ -146,12 +154,13 @@ def reading(run: Path, step: int, *, resuming: bool = False) -> Iterator[None]:
             time.sleep(0.5)
             gc.collect()
     if failure:
-        path = run / "checkpoints" / str(step)
+        path = directory(run) / str(step)
         earlier = [other for other in saved_steps(run) if other < step]
         remedy = "there is no earlier one in this run"
         if earlier and resuming:
             remedy = f"the one before it is of step {earlier[-1]}: to go back to that, move this "
-            remedy += f"one away\n  mv {path} {path}.damaged"
+            move = "gcloud storage mv" if remote.url_of(run) else "mv"
+            remedy += f"one away\n  {move} {path} {path}.damaged"
         elif earlier:
             remedy = f"earlier ones are of steps {earlier}"
         raise ValueError(
@@ -276,7 +285,7 @@ def _reader(reference: str) -> Iterator[tuple[ocp.CheckpointManager, int]]:
     run, step = find_checkpoint(reference)
     with (
         ocp.CheckpointManager(
-            (run / "checkpoints").absolute(),
+            directory(run),
             options=ocp.CheckpointManagerOptions(create=False),
             item_handlers={
                 "params": ocp.StandardCheckpointHandler(),

@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 NAME = "run.lock"
 
@@ -45,10 +46,8 @@ class Lock:
 
     def _sign(self) -> None:
         """Writes who the owner is, for others to read."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
         os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, json.dumps(owner).encode())
+        os.write(self._descriptor, json.dumps(signature()).encode())
 
     def _acquire(self) -> int:
         while True:
@@ -56,17 +55,16 @@ class Lock:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                owner = _owner(os.read(descriptor, 1000))
+                owner = describe(os.read(descriptor, 1000))
                 os.close(descriptor)
                 raise BlockingIOError(
                     f"{self._file.parent} is in use by {owner}. One process trains a run: wait for "
                     "that one, stop it (on SIGTERM it saves first), or name another --workdir"
                 ) from None
             except OSError as error:
-                print(
+                say(
                     f"warning: {self._file.parent} is on a file system without locks "
-                    f"({error.strerror}): make sure that no other process trains this run",
-                    file=sys.stderr,
+                    f"({error.strerror}): make sure that no other process trains this run"
                 )
             # The owner before may have taken the file away after we opened it.
             with contextlib.suppress(FileNotFoundError):
@@ -85,9 +83,21 @@ class Lock:
                 break
 
 
-def _owner(written: bytes) -> str:
+def signature() -> dict[str, Any]:
+    """Returns who this process is, for others to read."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
+
+
+def describe(written: bytes) -> str:
+    """Returns who wrote a ``signature``, in words."""
     try:
         owner = json.loads(written)
         return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
     except ValueError:  # it has the lock and has not written yet
         return "another process"
+
+
+def say(text: str) -> None:
+    """Writes a line for whoever watches."""
+    print(text, file=sys.stderr, flush=True)

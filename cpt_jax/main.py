@@ -9,6 +9,7 @@ process in the directory), the same command goes on once it is mended; 2 refused
 3 too many updates were not finite, which a restart would only repeat.
 """
 
+import contextlib
 import functools
 import os
 import sys
@@ -34,7 +35,7 @@ def main(config: Config) -> int:
     """Trains; what goes wrong ends with one message. Returns the exit code."""
     import jax  # only now, so that --help and a faulty config need not wait for it
 
-    from cpt_jax import memory
+    from cpt_jax import memory, remote
     from cpt_jax.training import loop, signals
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
@@ -42,16 +43,18 @@ def main(config: Config) -> int:
     if jax.default_backend() == "cpu":
         memory.keep_freed()
     assert command.WORKDIR.value is not None  # required
-    workdir = Path(command.WORKDIR.value)
+    closing = contextlib.ExitStack()
     try:
         with command.refusing(ValueError, FileNotFoundError):
+            workdir = closing.enter_context(remote.directory(command.WORKDIR.value))
             run = loop.prepare(config, workdir, check=functools.partial(_check, config, workdir))
     except OSError as error:  # a directory in use, a disk, a network: may be mended outside
         print(f"error: {error}", file=sys.stderr)
         return FAULT
-    with signals.stop_wish() as wish:
+    with closing, signals.stop_wish() as wish:
         try:
-            print(f"exported to {run.train(wish)}")
+            exported = run.train(wish)
+            print(f"exported to {remote.url_of(workdir) or workdir}/{exported.name}")
         except loop.Stopped as stopped:
             assert wish.signal is not None  # or it would not have stopped
             print(stopped, file=sys.stderr)

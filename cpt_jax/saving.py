@@ -11,7 +11,8 @@ from typing import Any
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
-from cpt_jax.checkpoint import ITEMS, Origin, latest_step, reading, root_cause
+from cpt_jax import remote
+from cpt_jax.checkpoint import ITEMS, Origin, directory, latest_step, reading, root_cause
 
 
 class SaveError(OSError):
@@ -50,13 +51,14 @@ class Checkpoints:
           keep_steps: steps that always stay.
         """
         self._run = run
-        _set_aside_parts(run)
+        if remote.url_of(run) is None:  # in a store Orbax itself removes what is not whole
+            _set_aside_parts(run)
         policies = [_Regular(every, keep), preservation_policy.CustomSteps(list(keep_steps))]
         options = ocp.CheckpointManagerOptions(
             preservation_policy=preservation_policy.AnyPreservationPolicy(policies),
             cleanup_tmp_directories=True,
         )
-        self._manager = ocp.CheckpointManager((run / "checkpoints").absolute(), options=options)
+        self._manager = ocp.CheckpointManager(directory(run), options=options)
 
     def save(self, step: int, params: Any, opt_state: Any, origin: Origin) -> None:
         """Starts to save; returns once the arrays may be overwritten.

@@ -34,8 +34,18 @@ ROAD = (
         "command",
         "trees",
     ),
-    *("sharding", "lock", "checkpoint", "saving", "telemetry", "data", "model", "provenance"),
-    *("training", "finetune", "analysis", "curate", "report", "preflight", "twin", "main"),
+    *("sharding", "lock", "remote", "checkpoint", "saving", "telemetry", "data", "model"),
+    *(
+        "provenance",
+        "training",
+        "finetune",
+        "analysis",
+        "curate",
+        "report",
+        "preflight",
+        "twin",
+        "main",
+    ),
 )
 # What only `convert/` and tests may import, and what the data path does without as well.
 NEVER = {"torch", "transformers"}

@@ -4,8 +4,8 @@ Every line says ok, warn or stop, and why. Exit status: 0 where nothing says sto
 does, 2 for what the training command refuses as well. Nothing is written.
 """
 
+import contextlib
 import itertools
-from pathlib import Path
 
 from cpt_jax import command
 from cpt_jax.config import Config
@@ -13,15 +13,16 @@ from cpt_jax.config import Config
 
 def main(config: Config) -> int:
     """Prints the lines; returns the exit status."""
-    from cpt_jax import sharding
+    from cpt_jax import remote, sharding
     from cpt_jax.preflight.model import check_model
     from cpt_jax.preflight.plan import check_plan
     from cpt_jax.training import loop
     from cpt_jax.training.start import check_history
 
-    workdir = Path(command.WORKDIR.value) if command.WORKDIR.value else None
-    stops = 0
-    with command.refusing(ValueError, OSError):
+    named, workdir, stops = command.WORKDIR.value, None, 0
+    with command.refusing(ValueError, OSError), contextlib.ExitStack() as closing:
+        if named:
+            workdir = closing.enter_context(remote.directory(named))
         start, plans = loop.plan_phases(config, workdir, sharding.make_mesh(axes=config.mesh))
         if workdir is not None and start.begun:
             check_history(config, workdir)

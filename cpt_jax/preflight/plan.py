@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from cpt_jax import checkpoint, parsing, sharding, trees
+from cpt_jax import checkpoint, parsing, remote, sharding, trees
 from cpt_jax.config import Config
 from cpt_jax.data.sources import Source
 from cpt_jax.data.tokenizer import open_tokenizer, template_ids
@@ -36,7 +36,7 @@ def check_plan(
     """Returns the lines on a run that has been planned; reads a few rows and computes nothing."""
     lines = [_resume(plans, workdir), *_steps(start, plans), *_epochs(plans, start.train)]
     lines += [*_template(run, start), *_overrides(run, start)]
-    if workdir is not None:
+    if workdir is not None and remote.url_of(workdir) is None:
         lines.append(_disk(run, start, plans, workdir))
     return [*lines, _attention(run, start), _memory(run, start, plans), _hours(start, plans)]
 

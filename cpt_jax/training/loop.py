@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from cpt_jax import checkpoint, provenance, saving, sharding, telemetry, trees
+from cpt_jax import checkpoint, provenance, remote, saving, sharding, telemetry, trees
 from cpt_jax.config import Config, Phase
 from cpt_jax.data.mixture import first_rows
 from cpt_jax.data.sources import Source
@@ -87,8 +87,11 @@ def prepare(
     """
     mesh = mesh or sharding.make_mesh(axes=config.mesh)
     with contextlib.ExitStack() as undo:
+        owner = None
         if jax.process_index() == 0:
-            undo.callback(Lock(workdir).release)
+            url = remote.url_of(workdir)
+            owner = remote.Owner(workdir, url) if url else Lock(workdir)
+            undo.callback(owner.release)
         start, plans = plan_phases(config, workdir, mesh)
         check(start, plans)
         check_history(config, workdir)
@@ -104,7 +107,7 @@ def prepare(
         provenance.record_start(workdir, init, step=checkpoint.latest_step(workdir) or 0)
         with jax.set_mesh(mesh):
             run = Run(config, workdir, mesh, start, plans, params)
-        run.closing = undo.pop_all()
+        run.closing, run.owner = undo.pop_all(), owner
         return run
 
 
@@ -137,6 +140,7 @@ class Run:
         params: Mapping[str, Any] | None,
     ):
         self.closing = contextlib.ExitStack()  # what ends with the run's last write
+        self.owner: Lock | remote.Owner | None = None
         self.config, self.workdir, self.mesh = config, workdir, mesh
         self.start, self.plans = start, plans
         self.part, self.parts = sharding.host_part(mesh)  # of each batch, this host's rows
@@ -321,6 +325,8 @@ class Run:
 
     def _save(self, plan: PhasePlan) -> None:
         origin = dataclasses.replace(plan.origin_at(self.step), updates=self._updates())
+        if isinstance(self.owner, remote.Owner):
+            self.owner.upload()
         self.checkpoints.save(self.step, self.state.params, self.state.opt_state, origin)
 
     def _updates(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from cpt_jax import checkpoint, sharding, telemetry
+from cpt_jax import checkpoint, remote, sharding, telemetry
 from cpt_jax.config import Config, phase_steps, to_dict
 from cpt_jax.data.sources import Source, open_source, prepare_command, shared_tokenizer
 from cpt_jax.data.tokenizer import other_words
@@ -129,7 +129,8 @@ def check_history(config: Config, workdir: Path) -> None:
         every = max(began, config.checkpoint.every_steps)  # it may be another than at the start
         first = min(every, phase_steps(config.phases[0], config.data.seq_len))
         # A save begins when the one before it is whole: past two of them there was a checkpoint.
-        if reached > first + every or not (workdir / "checkpoints").is_dir():
+        begun = remote.url_of(workdir) or (workdir / "checkpoints").is_dir()
+        if reached > first + every or not begun:
             raise ValueError(
                 f"{workdir}: {metrics.name} tells of {reached} steps and there is no complete "
                 "checkpoint: they were deleted. Put checkpoints/ back; or, to train from the "
