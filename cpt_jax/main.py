@@ -33,28 +33,38 @@ FAULT, NOT_FINITE, SIGNAL = 1, 3, 128  # exit codes; SIGNAL + its number, as she
 
 def main(config: Config) -> int:
     """Trains; what goes wrong ends with one message. Returns the exit code."""
+    from cpt_jax import remote
+
+    assert command.WORKDIR.value is not None  # required
+    with contextlib.ExitStack() as closing:
+        try:
+            with command.refusing(ValueError):
+                workdir = closing.enter_context(remote.directory(command.WORKDIR.value))
+        except OSError as error:  # an object store that does not answer
+            print(f"error: {error}", file=sys.stderr)
+            return FAULT
+        return _train(config, workdir, shown=remote.url_of(workdir) or str(workdir))
+
+
+def _train(config: Config, workdir: Path, shown: str) -> int:
     import jax  # only now, so that --help and a faulty config need not wait for it
 
-    from cpt_jax import memory, remote
+    from cpt_jax import memory
     from cpt_jax.training import loop, signals
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
     if jax.default_backend() == "cpu":
         memory.keep_freed()
-    assert command.WORKDIR.value is not None  # required
-    closing = contextlib.ExitStack()
     try:
         with command.refusing(ValueError, FileNotFoundError):
-            workdir = closing.enter_context(remote.directory(command.WORKDIR.value))
             run = loop.prepare(config, workdir, check=functools.partial(_check, config, workdir))
     except OSError as error:  # a directory in use, a disk, a network: may be mended outside
         print(f"error: {error}", file=sys.stderr)
         return FAULT
-    with closing, signals.stop_wish() as wish:
+    with signals.stop_wish() as wish:
         try:
-            exported = run.train(wish)
-            print(f"exported to {remote.url_of(workdir) or workdir}/{exported.name}")
+            print(f"exported to {shown}/{run.train(wish).name}")
         except loop.Stopped as stopped:
             assert wish.signal is not None  # or it would not have stopped
             print(stopped, file=sys.stderr)

@@ -37,9 +37,11 @@ class Spool(PosixPath):
 
     Attributes:
       url: where that is. Paths below this one are ordinary ones, and have none.
+      owner: set by `own`, in the process that writes.
     """
 
     url: str
+    owner: "Owner | None"
 
 
 def url_of(run: Path) -> str | None:
@@ -47,28 +49,40 @@ def url_of(run: Path) -> str | None:
     return getattr(run, "url", None)
 
 
-@contextlib.contextmanager
-def directory(workdir: str) -> Iterator[Path]:
-    """Yields the run directory that ``--workdir`` names: itself, or a spool of a URL.
+def parse(workdir: str) -> str | None:
+    """Returns the URL that ``--workdir`` names, without a slash at the end; None for a path.
 
     Raises:
-      ValueError: a store that checkpoints cannot be written to from here.
-      OSError: it does not answer, or may not be read.
+      ValueError: a store that checkpoints cannot be written to.
     """
     if "://" not in workdir:
-        yield Path(workdir)
-        return
+        return None
     url = workdir.rstrip("/")
     if not re.fullmatch(r"gs://[^/]+(/[^/]+)+", url):
         raise ValueError(
             f"--workdir={workdir}: a run directory in an object store is gs://BUCKET/RUN. Orbax "
             "writes checkpoints to no other kind of store; one may be mounted as a file system"
         )
+    return url
+
+
+@contextlib.contextmanager
+def directory(workdir: str) -> Iterator[Path]:
+    """Yields the run directory that ``--workdir`` names: itself, or a spool of a URL.
+
+    Raises:
+      ValueError: a store that checkpoints cannot be written to, or not from here.
+      OSError: it does not answer, or may not be read.
+    """
+    url = parse(workdir)
+    if url is None:
+        yield Path(workdir)
+        return
     if importlib.util.find_spec("gcsfs") is None:
         raise ValueError(f"--workdir={workdir}: gcsfs is not installed: pip install -e '.[gs]'")
     with tempfile.TemporaryDirectory(prefix="cpt_jax.") as folder:
         spool = Spool(folder, url.replace("://", "/"))  # what names it shows the run's name
-        spool.url = url
+        spool.url, spool.owner = url, None
         spool.mkdir(parents=True)
         with _answering(url):
             _fetch(url, spool)
@@ -90,6 +104,25 @@ def saved_steps(url: str, items: Sequence[str]) -> list[int]:
         for step in steps
         if step.isdecimal() and all(f"{step}/{part}{COMMITTED}" in names for part in parts)
     )
+
+
+def own(run: Path) -> "Owner | lock.Lock":
+    """Takes possession of a run directory, until ``release``.
+
+    Raises:
+      BlockingIOError: another process owns it; says which, where and since when.
+      OSError: it cannot be written, or the store does not answer.
+    """
+    if not isinstance(run, Spool):
+        return lock.Lock(run)
+    run.owner = Owner(run, run.url)
+    return run.owner
+
+
+def upload(run: Path) -> None:
+    """Sends what changed in a spool that this process owns; does nothing for other directories."""
+    if isinstance(run, Spool) and run.owner:
+        run.owner.upload()
 
 
 class Owner:

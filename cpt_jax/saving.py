@@ -67,7 +67,9 @@ class Checkpoints:
 
         Raises:
           SaveError: this save, or the one before it.
+          OSError: the run is in a store, and its other files could not be sent there before.
         """
+        remote.upload(self._run)
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(params),
             opt_state=ocp.args.StandardSave(opt_state),

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from cpt_jax import command
+from cpt_jax import command, remote
 from cpt_jax import main as program
 
 ENTRY = program.__name__  # importing it defines its flags, which belong to the command line
@@ -70,6 +70,7 @@ def run(
 
     def body(_) -> int | None:
         with command.refusing(ValueError):
+            remote.parse(workdir())
             return submit(options, words)
 
     command.run(body, "workdir")
@@ -100,7 +101,7 @@ def far_workdir(mounts: Sequence[str]) -> str:
     """
     named = workdir()
     kept = any(named == mount or named.startswith(mount.rstrip("/") + "/") for mount in mounts)
-    if not (kept or "://" in named):
+    if not (kept or remote.parse(named)):
         where = f"below {' or '.join(mounts)}, or " if mounts else ""
         raise ValueError(
             f"--workdir={named}: it would be lost with the machine: name a directory {where}"

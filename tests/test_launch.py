@@ -104,6 +104,7 @@ def test_a_broken_manifest_is_found(at, value, where):
         ("slurm", ["--nodes=0"], "expected 1 or more"),
         ("slurm", ["--time=1 day"], "DAYS-H:M:S"),
         ("slurm", ["--config.sed=1"], "config.sed"),
+        ("slurm", ["--workdir=s3://bucket/run"], "gs://BUCKET/RUN"),
         ("gke", [*GPUS, "--secret=WANDB_API_KEY=hunter2"], "VARIABLE=SECRET:KEY"),
         ("gke", GPUS, "it would be lost with the machine"),
         ("gke", [*GPUS, "--volume=claim:/scratch/b"], "below /scratch/b"),

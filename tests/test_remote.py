@@ -143,7 +143,6 @@ def test_another_run_is_refused(store, corpora):
 
 
 def test_a_run_that_was_taken_over_writes_nothing_more(store, corpora, monkeypatch):
-    monkeypatch.setattr(remote, "BEAT", 0.05)
     monkeypatch.setattr(remote.Owner.__init__, "__kwdefaults__", {"beat": 0.05, "patience": 5.0})
 
     def intrude(step: int) -> bool:

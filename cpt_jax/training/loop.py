@@ -18,7 +18,6 @@ from cpt_jax import checkpoint, provenance, remote, saving, sharding, telemetry,
 from cpt_jax.config import Config, Phase
 from cpt_jax.data.mixture import first_rows
 from cpt_jax.data.sources import Source
-from cpt_jax.lock import Lock
 from cpt_jax.model import attention, flops, hub, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import optim
@@ -87,11 +86,8 @@ def prepare(
     """
     mesh = mesh or sharding.make_mesh(axes=config.mesh)
     with contextlib.ExitStack() as undo:
-        owner = None
         if jax.process_index() == 0:
-            url = remote.url_of(workdir)
-            owner = remote.Owner(workdir, url) if url else Lock(workdir)
-            undo.callback(owner.release)
+            undo.callback(remote.own(workdir).release)
         start, plans = plan_phases(config, workdir, mesh)
         check(start, plans)
         check_history(config, workdir)
@@ -107,7 +103,7 @@ def prepare(
         provenance.record_start(workdir, init, step=checkpoint.latest_step(workdir) or 0)
         with jax.set_mesh(mesh):
             run = Run(config, workdir, mesh, start, plans, params)
-        run.closing, run.owner = undo.pop_all(), owner
+        run.closing = undo.pop_all()
         return run
 
 
@@ -140,7 +136,6 @@ class Run:
         params: Mapping[str, Any] | None,
     ):
         self.closing = contextlib.ExitStack()  # what ends with the run's last write
-        self.owner: Lock | remote.Owner | None = None
         self.config, self.workdir, self.mesh = config, workdir, mesh
         self.start, self.plans = start, plans
         self.part, self.parts = sharding.host_part(mesh)  # of each batch, this host's rows
@@ -325,8 +320,6 @@ class Run:
 
     def _save(self, plan: PhasePlan) -> None:
         origin = dataclasses.replace(plan.origin_at(self.step), updates=self._updates())
-        if isinstance(self.owner, remote.Owner):
-            self.owner.upload()
         self.checkpoints.save(self.step, self.state.params, self.state.opt_state, origin)
 
     def _updates(self) -> int:
