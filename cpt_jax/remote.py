@@ -30,6 +30,7 @@ COMMITTED = "commit_success.txt"  # Orbax's: written last into what is whole
 EXPORT = "export/config.json"  # of an export, sent last
 BEAT = 15.0  # seconds between signs of life
 PATIENCE = 60.0  # seconds without one after which an owner counts as dead
+SILENCE = 300.0  # seconds that a save waits for a store that does not answer
 
 
 class Spool(PosixPath):
@@ -37,10 +38,12 @@ class Spool(PosixPath):
 
     Attributes:
       url: where that is. Paths below this one are ordinary ones, and have none.
+      seen: what was fetched of it: the generation of each file, by name.
       owner: set by `own`, in the process that writes.
     """
 
     url: str
+    seen: dict[str, bytes]
     owner: "Owner | None"
 
 
@@ -82,10 +85,10 @@ def directory(workdir: str) -> Iterator[Path]:
         raise ValueError(f"--workdir={workdir}: gcsfs is not installed: pip install -e '.[gs]'")
     with tempfile.TemporaryDirectory(prefix="cpt_jax.") as folder:
         spool = Spool(folder, url.replace("://", "/"))  # what names it shows the run's name
-        spool.url, spool.owner = url, None
+        spool.url, spool.seen, spool.owner = url, {}, None
         spool.mkdir(parents=True)
         with _answering(url):
-            _fetch(url, spool)
+            _fetch(spool)
         yield spool
 
 
@@ -115,7 +118,7 @@ def own(run: Path) -> "Owner | lock.Lock":
     """
     if not isinstance(run, Spool):
         return lock.Lock(run)
-    run.owner = Owner(run, run.url)
+    run.owner = Owner(run)
     return run.owner
 
 
@@ -133,12 +136,13 @@ class Owner:
       OSError: the store does not answer, or may not be written.
     """
 
-    def __init__(self, spool: Path, url: str, *, beat: float = BEAT, patience: float = PATIENCE):
-        self._spool, self._url = spool, url
-        self._sent = _stamps(spool)  # as they came from the store
-        with _answering(url):
-            self._store = _open(url)
-            self._lease = Lease(self._store, url, beat=beat, patience=patience)
+    def __init__(self, spool: Spool, *, beat: float = BEAT, patience: float = PATIENCE):
+        self._spool, self._url = spool, spool.url
+        with _answering(self._url):
+            self._store = _open(self._url)
+            self._lease = Lease(self._store, self._url, beat=beat, patience=patience)
+            _fetch(spool)  # the owner before may have written until a moment ago
+        self._sent = _stamps(spool)
 
     def upload(self) -> None:
         """Puts the files that changed into the store, each whole.
@@ -178,6 +182,7 @@ class Lease:
         self._beats = 0
         self._lost: str | None = None
         self._generation = self._acquire()
+        self._last = time.monotonic()  # when it was seen to be ours
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="run.lock", daemon=True)
         self._thread.start()
@@ -212,31 +217,34 @@ class Lease:
         written = self._store.write(lock.NAME, content, if_equal=expected).result()
         if written.generation:
             return written.generation
-        # An answer may have been lost, and the write repeated in vain after it had succeeded.
+        # An answer may have been lost, and the write asked for again after it had succeeded.
         found = self._store.read(lock.NAME).result()
-        return found.stamp.generation if found.value == content.encode() else None
+        return found.stamp.generation if self._token.encode() in found.value else None
 
     def _keep(self) -> None:
-        last = time.monotonic()
         while not self._ended.wait(self._beat):
+            asked = time.monotonic()
             try:
                 generation = self._write(self._generation)
-            except Exception as error:  # a network that is gone for a while
-                if time.monotonic() - last > self._patience / 2:
-                    self._lose(f"no sign of life could be written: {_first_line(error)}")
-                    return
+            except Exception:  # a network that is gone for a while: `check` sees the silence
                 continue
             if generation is None:
-                self._lose("another process has taken it over")
+                self._lost = f"{self._url}: another process has taken it over; nothing more is sent"
+                lock.say(self._lost)
                 return
-            self._generation, last = generation, time.monotonic()
-
-    def _lose(self, why: str) -> None:
-        self._lost = f"{self._url} is not this process's any more: {why}. Nothing more is written"
-        lock.say(f"{self._lost}; the run stops when it next would")
+            self._generation, self._last = generation, asked
 
     def check(self) -> None:
-        """Raises OSError if the directory is not this process's any more."""
+        """Returns while the directory is this process's; after a silence, once that is known.
+
+        Raises:
+          OSError: it is not, or that cannot be found out for minutes.
+        """
+        waits = time.monotonic()
+        while not self._lost and time.monotonic() - self._last > self._patience / 2:
+            if time.monotonic() - waits > SILENCE:
+                raise OSError(f"{self._url}: {lock.NAME} could not be written for {SILENCE:.0f} s")
+            time.sleep(self._beat / 4)
         if self._lost:
             raise OSError(self._lost)
 
@@ -263,16 +271,19 @@ def _names(url: str) -> list[str]:
     return [str(name).removeprefix(start) for name in store.find(start)]
 
 
-def _fetch(url: str, spool: Path) -> None:
-    """Fills a spool with what a run has in the store, but for checkpoints and half an export."""
-    store, names = _open(url), _names(url)
+def _fetch(spool: Spool) -> None:
+    """Brings a spool up to what the store has of a run, but for checkpoints and half an export."""
+    store, names = _open(spool.url), _names(spool.url)
     for name in names:
         outside = name.startswith(f"{CHECKPOINTS}/") or name == lock.NAME or name.endswith("/")
         if outside or (name.startswith("export/") and EXPORT not in names):
             continue
-        file = spool / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(store.read(name).result().value)
+        found = store.read(name, if_not_equal=spool.seen.get(name)).result()
+        if found.state == "value":  # another than the one fetched before
+            file = spool / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(found.value)
+            spool.seen[name] = found.stamp.generation
 
 
 def _stamps(spool: Path) -> dict[str, tuple[int, int]]:

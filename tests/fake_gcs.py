@@ -21,7 +21,7 @@ class Bucket:
         self.lock = threading.Lock()
         self.requests: list[str] = []
         self.fail = lambda method, name: False  # whether a request gets 403
-        self.lose = 0  # uploads that are done and answered with 503
+        self.lose: list[int] = []  # status with which the next uploads are answered, though done
         self.url = ""
         self._generation = 1000
 
@@ -124,8 +124,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         self.bucket.put(name, body)
         if self.bucket.lose:
-            self.bucket.lose -= 1
-            self._json({"error": {"code": 503, "message": "the answer is lost"}}, 503)
+            status = self.bucket.lose.pop()
+            self._json({"error": {"code": status, "message": "the answer is lost"}}, status)
         else:
             self._json(self._describe(name))
 

@@ -191,6 +191,37 @@ def test_a_directory_here_is_itself(tmp_path):
         assert checkpoint.directory(workdir) == tmp_path / "checkpoints"
 
 
+def test_what_the_owner_before_wrote_last_is_not_lost(store):
+    """Its last files come after the next one began to wait for it."""
+    store.put("relay/metrics.jsonl", b"1\n")
+    store.put("relay/starts.jsonl", b"first\n")
+    with lease("relay") as before, remote.directory("gs://bucket/relay") as workdir:
+        store.put("relay/metrics.jsonl", b"1\n2\n")
+        before.release()
+        reads = len(store.requests)
+        owner = remote.own(workdir)
+        assert (workdir / "metrics.jsonl").read_bytes() == b"1\n2\n"
+        assert (workdir / "starts.jsonl").read_bytes() == b"first\n"
+        (workdir / "metrics.jsonl").write_bytes(b"1\n2\n3\n")
+        remote.upload(workdir)
+        assert store.objects["relay/metrics.jsonl"][1] == b"1\n2\n3\n"
+        sent = [r for r in store.requests[reads:] if r.startswith("POST") and "starts" in r]
+        assert not sent  # what did not change stays there as it is
+        owner.release()
+
+
+def test_an_owner_that_cannot_be_heard_sends_nothing(store, monkeypatch):
+    monkeypatch.setattr(remote, "SILENCE", 0.5)
+    with lease("mute", patience=0.4) as held:
+        held.check()
+        monkeypatch.setattr(store, "fail", lambda method, name: name == "mute/run.lock")
+        time.sleep(0.5)
+        with pytest.raises(OSError, match=r"run\.lock could not be written"):
+            held.check()
+        monkeypatch.undo()
+        held.check()  # it is heard again, and nobody came in between
+
+
 @contextlib.contextmanager
 def lease(name: str, *, beat: float = 0.05, patience: float = 1.0) -> Iterator[remote.Lease]:
     url = f"gs://bucket/{name}"
@@ -253,10 +284,11 @@ def test_of_many_at_once_one_gets_it(store):
     assert (len(won), len(refused)) == (1, 5)
 
 
-def test_an_answer_that_was_lost_is_no_loss_of_the_run(store):
-    """The write succeeded and is repeated: the second one finds what the first one wrote."""
+@pytest.mark.parametrize("status", [503, 403])
+def test_an_answer_that_was_lost_is_no_loss_of_the_run(store, status):
+    """The write succeeded and is asked for again, by TensorStore (503) or with the next sign."""
     with lease("flaky") as held:
-        store.lose += 1
+        store.lose.append(status)
         deadline = time.monotonic() + 20
         while store.lose and time.monotonic() < deadline:
             time.sleep(0.01)
