@@ -136,11 +136,11 @@ class Owner:
       OSError: the store does not answer, or may not be written.
     """
 
-    def __init__(self, spool: Spool, *, beat: float = BEAT, patience: float = PATIENCE):
+    def __init__(self, spool: Spool):
         self._spool, self._url = spool, spool.url
         with _answering(self._url):
             self._store = _open(self._url)
-            self._lease = Lease(self._store, self._url, beat=beat, patience=patience)
+            self._lease = Lease(self._store, self._url, beat=BEAT, patience=PATIENCE)
             _fetch(spool)  # the owner before may have written until a moment ago
         self._sent = _stamps(spool)
 
