@@ -51,8 +51,7 @@ class Checkpoints:
           keep_steps: steps that always stay.
         """
         self._run = run
-        if remote.url_of(run) is None:  # in a store Orbax itself removes what is not whole
-            _set_aside_parts(run)
+        _set_aside_parts(run)
         policies = [_Regular(every, keep), preservation_policy.CustomSteps(list(keep_steps))]
         options = ocp.CheckpointManagerOptions(
             preservation_policy=preservation_policy.AnyPreservationPolicy(policies),

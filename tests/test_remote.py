@@ -102,6 +102,8 @@ def test_a_run_in_a_store_is_the_run_it_would_be_here(store, corpora, straight, 
     train(corpora, "gs://bucket/whole/")
     assert_same_run(download(store, "whole", tmp_path), straight)
     assert not any(spools.iterdir())
+    sent = [r for r in store.requests if r.startswith("POST") and "name=whole%2Fexport" in r]
+    assert "config.json" in sent[-1]  # what makes an export whole comes last
     before = contents(store)
     train(corpora, "gs://bucket/whole")  # finished: does nothing more
     after = contents(store)
@@ -109,20 +111,32 @@ def test_a_run_in_a_store_is_the_run_it_would_be_here(store, corpora, straight, 
     assert after == before
 
 
-def test_a_save_that_was_broken_off_is_none(store, corpora, straight, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("step", "before", "goes_on"), [(4, [2], "of step 2"), (2, [], "anew")])
+def test_a_save_that_was_broken_off_is_none(
+    store, corpora, straight, tmp_path, monkeypatch, step, before, goes_on
+):
     """And what the metrics say past the last whole checkpoint goes, as in any run."""
-    store.objects["broken/export/model.safetensors"] = (1, b"half an export")
-    commit = "broken/checkpoints/4/commit_success.txt"
-    monkeypatch.setattr(store, "fail", lambda method, name: method != "GET" and name == commit)
-    with pytest.raises(SaveError, match="goes on, from the checkpoint of step 2"):
-        train(corpora, "gs://bucket/broken")
-    assert any(name.startswith("broken/checkpoints/4/params/") for name in store.names())
-    lines = store.objects["broken/metrics.jsonl"][1].splitlines()
-    assert max(json.loads(line)["step"] for line in lines) >= 4
+    name = f"broken-{step}"
+    commit = f"{name}/checkpoints/{step}/commit_success.txt"
+    store.put(f"{name}/export/model.safetensors", b"half an export")
+    reached = []
+
+    def fail(method: str, asked: str) -> bool:
+        if method == "GET" or asked != commit:
+            return False
+        lines = store.objects[f"{name}/metrics.jsonl"][1].splitlines()
+        reached.append(max(json.loads(line)["step"] for line in lines))
+        return True
+
+    monkeypatch.setattr(store, "fail", fail)
+    with pytest.raises(SaveError, match=f"the same command goes on, .*{goes_on}"):
+        train(corpora, f"gs://bucket/{name}")
+    assert set(reached) == {step}  # before it is complete, the metrics up to it are there
+    assert any(n.startswith(f"{name}/checkpoints/{step}/params/") for n in store.names())
     monkeypatch.undo()
-    assert remote.saved_steps("gs://bucket/broken", checkpoint.ITEMS) == [2]
-    train(corpora, "gs://bucket/broken")
-    run = download(store, "broken", tmp_path)
+    assert remote.saved_steps(f"gs://bucket/{name}", checkpoint.ITEMS) == before
+    train(corpora, f"gs://bucket/{name}")
+    run = download(store, name, tmp_path)
     assert_same_run(run, straight)
     assert len((run / "starts.jsonl").read_text().splitlines()) == 2
 
