@@ -131,7 +131,7 @@ def test_a_save_that_was_broken_off_is_none(
     monkeypatch.setattr(store, "fail", fail)
     with pytest.raises(SaveError, match=f"the same command goes on, .*{goes_on}"):
         train(corpora, f"gs://bucket/{name}")
-    assert set(reached) == {step}  # before it is complete, the metrics up to it are there
+    assert min(reached) >= step  # before it is complete, the metrics up to it are there
     assert any(n.startswith(f"{name}/checkpoints/{step}/params/") for n in store.names())
     monkeypatch.undo()
     assert remote.saved_steps(f"gs://bucket/{name}", checkpoint.ITEMS) == before
