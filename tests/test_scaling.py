@@ -1,0 +1,294 @@
+"""`launch.scaling`: layouts compiled and timed on this CPU's devices, and the arithmetic around."""
+
+import dataclasses
+import importlib.util
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+import tiny_run
+
+from cpt_jax import config
+from cpt_jax.model import modernbert
+from launch import layouts, roofline, scaling, scaling_lines, scaling_table, topologies
+from launch.scaling_lines import Ask, Line
+from launch.topologies import CHIPS, GIB, Topology
+
+LENGTH = 512
+PREDICT, TIME = Ask(True, 0.5, 1), Ask(False, 0.5, 2)
+OVERRIDES = {**tiny_run.MODEL, "vocab_size": 125, "max_position_embeddings": LENGTH}
+
+
+def experiment(**phase) -> layouts.Experiment:
+    """A tiny model at a length at which its widths are no multiple of it."""
+    raw = tiny_run.raw_config(tiny_run.Path("/nowhere"))
+    raw["data"]["seq_len"] = LENGTH
+    raw["model"]["overrides"] = OVERRIDES
+    raw["phases"][0] |= phase
+    return scaling_lines.experiment(config.parse(raw), None, None)
+
+
+def topology(count: int, memory: float = GIB) -> Topology:
+    """Some CPU devices with an H100's data and as much memory."""
+    chip = dataclasses.replace(CHIPS["h100"], memory=memory, usable=1.0)
+    return Topology(f"cpu:{count}", chip, jax.devices()[:count])
+
+
+def layout(**fields) -> layouts.Layout:
+    """One row on each device, all of them on replica."""
+    return dataclasses.replace(layouts.Layout(config.Mesh(), 1, 1, False, None), **fields)
+
+
+def lines(what, where, how, rows: str = "1", ask: Ask = PREDICT) -> list[Line]:
+    """All lines of a layout."""
+    return list(scaling_lines.lines(what, where, how, rows, ask))
+
+
+def num_params() -> int:
+    """Of the tiny model, counted on arrays."""
+    params = modernbert.init_params(experiment().spec, jax.random.key(0))
+    return sum(leaf.size for leaf in params.values())
+
+
+def test_a_layout_is_compiled_and_predicted():
+    what, where = experiment(), topology(4)
+    (line,) = lines(what, where, layout())
+    assert line.fits
+    assert (line.devices, line.mesh, line.rows) == (4, "4x1x1", 1)
+    assert line.state == 12 * num_params() + 2 * 4  # parameters, two moments, step and count
+    assert line.square == "none"
+    # Gradients are summed over all four: at least (3 / 4) of them come in and go out.
+    assert line.received >= 2 * 3 / 4 * 4 * num_params()
+    assert line.received < 2 * 4 * num_params()
+    assert line.network == 0
+    assert line.flops == what.flops(1)[0]
+    assert line.tokens_per_second == pytest.approx(4 * LENGTH / line.seconds)
+    assert 0 < line.weak < 1
+    assert line.weak <= line.overlapped <= 1
+
+
+def test_the_compiled_step_takes_and_keeps_what_was_placed():
+    what, where = experiment(), topology(4)
+    compiled = layouts.compile_layout(what, layout(), where)
+    rows = 2 * LENGTH * 4 + 4  # of a device: ids and documents of one row, its ordinal
+    assert compiled.executable.memory_analysis().argument_size_in_bytes == compiled.state + rows
+    (state, _), _ = compiled.executable.input_shardings
+    kept = compiled.executable.output_shardings[0]
+    shapes = jax.tree.leaves(what.spec.param_shapes(), is_leaf=lambda x: isinstance(x, tuple))
+    for before, after, shape in zip(
+        state.params.values(), kept.params.values(), shapes, strict=True
+    ):
+        assert before.is_equivalent_to(after, len(shape))
+
+
+def dense(q, k, v, k_start, k_end, *, window, causal, **_):
+    """Attention with all its scores at once, in the place of the model's."""
+    keys = jnp.arange(q.shape[1])
+    seen = (keys >= k_start[..., None]) & (keys < k_end[..., None])
+    scores = jnp.where(seen[:, None], jnp.einsum("blhk,bmhk->bhlm", q, k), -1e30)
+    return jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores), v)
+
+
+def test_tokens_by_tokens_are_reported(monkeypatch):
+    monkeypatch.setattr(modernbert, "attention", dense)
+    (line,) = lines(experiment(), topology(1), layout())
+    assert str(LENGTH) in line.square
+    assert "TOKENS x TOKENS" in scaling_table.text(line)
+
+
+def test_what_does_not_fit_is_said_and_the_largest_found():
+    what = experiment()
+    one, two = (lines(what, topology(1), layout(), str(rows))[0].need for rows in (1, 2))
+    memory = two + 0.5 * (two - one)
+    found = lines(what, topology(1, memory), layout(), scaling_lines.LARGEST)
+    assert max(line.rows for line in found if line.fits) == 2
+    (too_large,) = lines(what, topology(1, memory), layout(), "4")
+    assert not too_large.fits
+    assert too_large.seconds is None
+    assert too_large.note == "out of memory"
+
+
+def test_the_compilers_own_refusal_is_a_line(monkeypatch):
+    message = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
+    message += "space hbm. Used 31.50G of 15.75G hbm. Exceeded hbm capacity by 15.75G."
+
+    class Refused:
+        def lower(self, *_):
+            raise jax.errors.JaxRuntimeError(message)
+
+    prepare = layouts._prepare
+    monkeypatch.setattr(layouts, "_prepare", lambda *a: (prepare(*a)[0], Refused(), prepare(*a)[2]))
+    (line,) = lines(experiment(), topology(1), layout())
+    assert not line.fits
+    assert line.need == 31.5 * GIB
+    message = "INTERNAL: something else"
+    with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
+        lines(experiment(), topology(1), layout())
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("limit", [3.0, 10.0, 72.0, 1000.0])
+def test_the_search_is_right_and_short(limit, known):
+    """Memory 2 + 0.7 rows, with a step as XLA's own recomputation makes one."""
+
+    def need(rows: int) -> float:
+        return 2 + 0.7 * rows - (1.5 if rows > 20 else 0)
+
+    search, asked = layouts.Search(limit), []
+    best = 0
+    while (rows := search.next_rows()) is not None:
+        asked.append(rows)
+        fits = need(rows) <= limit
+        best = max(best, rows) if fits else best
+        search.learn(rows, fits, need(rows) if known or fits else None)
+    right = max((rows for rows in range(1, 2000) if need(rows) <= limit), default=0)
+    assert best == right or (limit == 1000.0 and best > 0.99 * right)
+    assert len(asked) <= layouts.SEARCH
+    assert len(set(asked)) == len(asked)
+
+
+def test_nothing_fits():
+    search = layouts.Search(1.0)
+    assert search.next_rows() == 1
+    search.learn(1, False, None)
+    assert search.next_rows() is None
+
+
+def test_roofline_by_hand():
+    chip = dataclasses.replace(CHIPS["h100"], hbm=1e12, link=1e11, network=1e10)
+    work = roofline.Work(flops=3e14, recomputed=1e14, traffic=4e11, link=4e10, network=4e9)
+    found = roofline.predict(work, chip, peak=1e15, attained=0.5)
+    assert (found.compute, found.memory) == (0.8, 0.5)
+    assert found.exchange == pytest.approx(0.5 + 0.5)
+    assert found.seconds == pytest.approx(1.8)
+    assert found.overlapped == pytest.approx(1.0)
+    assert found.mfu == pytest.approx(3e14 / 1.8 / 1e15)
+    assert found.weak == pytest.approx(0.8 / 1.8)
+
+
+def test_strong_scaling_by_hand():
+    """Alone 0.8 s for 4 rows, exchanges 1 s: 0.2 s a row."""
+    found = roofline.Prediction(compute=0.8, memory=0.5, exchange=1.0, mfu=0.0, weak=0.0)
+    compiled = {"rows": 4, "microbatches": 1}
+
+    def strong(batch: int, shards: int) -> float | None:
+        return roofline.strong_scaling(found, batch=batch, shards=shards, **compiled)
+
+    assert strong(32, 8) == pytest.approx(0.8 / 1.8)
+    assert strong(64, 8) == pytest.approx(1.6 / 3.6)  # two pieces, each with its exchanges
+    assert strong(12, 8) == pytest.approx(1.5 * 0.2 / (2 * 0.2 + 1))  # some wait for two rows
+    assert strong(4, 8) is None
+
+
+def test_flops_know_documents_and_objective():
+    whole = experiment()
+    cut = dataclasses.replace(whole, document=LENGTH // 4)
+    assert cut.segment_ids(1).max() == 4
+    assert cut.flops(1)[0] < whole.flops(1)[0]
+    assert whole.flops(6)[0] == 6 * whole.flops(1)[0]
+    masked = experiment(name="mlm", objective="mlm", mask_rate=0.3)
+    head = 3 * 2 * (LENGTH - 1 - round(0.3 * LENGTH)) * 16 * (16 + 125)
+    causal = whole.flops(1)[0] - masked.flops(1)[0]
+    assert causal < head  # which sees half of the keys only
+
+
+def test_steps_are_timed_on_devices_that_are_there():
+    what, where = experiment(), topologies.present_topology()
+    (line,) = lines(what, where, layout(microbatches=2), ask=TIME)
+    assert line.measured
+    assert line.devices == len(jax.devices())
+    assert line.seconds > 0
+    assert line.tokens_per_second == pytest.approx(2 * line.devices * LENGTH / line.seconds)
+    assert (line.mfu, line.memory, line.weak) == (None, None, None)  # a CPU's peak is not known
+
+
+def test_names_of_topologies():
+    assert len(topologies.open_topology("cpu:4").devices) == 4
+    for name, message in (
+        ("h100", "not one of"),
+        ("b200:1x1x8", "not one of"),
+        ("v5e:4x", "not one of"),
+        ("cpu:99", "8 CPU devices"),
+        ("h100:2x8", "SLICESxHOSTSxGPUS"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            topologies.open_topology(name)
+    with pytest.raises(ValueError, match="add --compile-only"):
+        scaling_lines.devices_of("v5e:4x4", compile_only=False)
+    with pytest.raises(ValueError, match="there are 8 devices"):
+        scaling_lines.devices_of("present:9", compile_only=False)
+    assert len(scaling_lines.devices_of("present:2", compile_only=False).devices) == 2
+
+
+@pytest.mark.parametrize("name", ["h100:1x1x8", "v5e:4x4"])
+def test_a_missing_compiler_is_named_with_the_command_that_brings_it(name, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None)
+    with pytest.raises(ValueError, match="pip install"):
+        topologies.open_topology(name)
+
+
+def test_the_table_is_of_all_calls(tmp_path):
+    (line,) = lines(experiment(), topology(2), layout())
+    worse = dataclasses.replace(line, rows=64, fits=False, note="out of memory", seconds=None)
+    old = dataclasses.replace(line, need=1.0)
+    for entries in ((old,), (worse, line)):
+        table = scaling_table.Table(tmp_path)
+        for entry in entries:
+            table.add(entry)
+        told = table.finish(0.5)
+    assert scaling_table.read(tmp_path / "scaling.csv") == [old, worse, line]
+    page = (tmp_path / "scaling.md").read_text()
+    assert page.count("| tiny |") == 2  # the old line was replaced
+    assert "out of memory" in page
+    assert "over 0.5 of the chip's dense bf16 peak" in told
+    for picture in ("memory.png", "efficiency.png"):
+        assert (tmp_path / picture).stat().st_size > 1000
+    (tmp_path / "scaling.csv").write_text("other,columns\n")
+    with pytest.raises(ValueError, match="another version"):
+        scaling_table.Table(tmp_path)
+
+
+def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launch.scaling", *arguments]
+    return subprocess.run(
+        command, cwd=tiny_run.Path(__file__).parents[1], capture_output=True, text=True
+    )
+
+
+def test_the_command_compiles_for_eight_devices(tmp_path):
+    overrides = [f"--config.model.overrides.{name}={value}" for name, value in OVERRIDES.items()]
+    done = command_line(
+        *("--config=configs/encoder.py", "--compile-only", "--topology=cpu:8", "--rows=1,2"),
+        *(f"--config.data.seq_len={LENGTH}", "--document=64", f"--out={tmp_path}", *overrides),
+    )
+    assert done.returncode == 0, done.stderr
+    made = scaling_table.read(tmp_path / "scaling.csv")
+    assert [(line.rows, line.devices, line.square) for line in made] == [
+        (1, 8, "none"),
+        (2, 8, "none"),
+    ]
+    assert made[0].flops < experiment(name="mlm", objective="mlm", mask_rate=0.3).flops(1)[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--mesh=8x1"], "REPLICAxFSDPxTENSOR"), (["--phase=other"], "the config has mlm")],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    done = command_line(
+        "--config=configs/encoder.py", "--compile-only", "--topology=cpu:1", *arguments
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_choices_that_cannot_be_read():
+    for read, text in ((scaling._mesh, "8x0x1"), (scaling._boolean, "maybe")):
+        with pytest.raises(ValueError, match=f"={text}: "):
+            read(text)
+    for rows in ("many", "0", "-1"):
+        with pytest.raises(ValueError, match="not a number from 1"):
+            lines(experiment(), topology(1), layout(), rows)
