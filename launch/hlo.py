@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-import numpy as np
+from launch.replica_groups import Groups, ints, replica_groups
 
 _SHAPE = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = ")
@@ -161,7 +161,7 @@ class Collective:
 
     kind: str
     operand: float
-    groups: tuple[tuple[int, ...], ...]
+    groups: Groups
     times: float
 
 
@@ -171,7 +171,7 @@ def collectives(program: Program) -> list[Collective]:
     for step in program.steps():
         if kind := _collective(step.instruction):
             operand = sum(instruction.bytes for instruction in program.operands(step))
-            groups = _groups(step.instruction)
+            groups = replica_groups(step.instruction.attributes)
             if not groups or len(groups[0]) > 1:
                 found.append(Collective(kind, operand, groups, step.times))
     return found
@@ -290,27 +290,6 @@ def _collective(instruction: Instruction) -> str | None:
     return kind if kind in COLLECTIVES else None
 
 
-def _groups(instruction: Instruction) -> tuple[tuple[int, ...], ...]:
-    """The groups of devices of a collective, in either of XLA's forms."""
-    text = instruction.attributes
-    if found := re.search(r"(?:replica_groups|source_target_pairs)=\{(\{.*?\})\}", text):
-        return tuple(
-            tuple(int(n) for n in group.split(",") if n)
-            for group in re.findall(r"\{([\d,]*)\}", found[1].replace(" ", ""))
-        )
-    found = re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
-    if found is None:
-        return ()
-    groups, dims, order = (_ints(part) for part in found.groups())
-    numbers = np.arange(math.prod(dims)).reshape(dims)
-    numbers = numbers.transpose(order) if order else numbers
-    return tuple(map(tuple, numbers.reshape(groups).tolist()))
-
-
-def _ints(text: str | None) -> tuple[int, ...]:
-    return tuple(int(n) for n in text.split(",")) if text else ()
-
-
 def _parse(name: str, text: str) -> Instruction:
     """Reads what follows `NAME = `: the result's type, the opcode, operands and attributes."""
     end = _closing(text, 0) if text.startswith("(") else text.index(" ")
@@ -342,7 +321,7 @@ def _closing(text: str, start: int) -> int:
 @functools.cache
 def _shapes(text: str) -> tuple[Shape, ...]:
     return tuple(
-        Shape(_bits(kind), _ints(dims), layout) for kind, dims, layout in _SHAPE.findall(text)
+        Shape(_bits(kind), ints(dims), layout) for kind, dims, layout in _SHAPE.findall(text)
     )
 
 

@@ -1,5 +1,6 @@
 """One way of laying a training step over devices: compiled, measured, or found not to fit."""
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -10,15 +11,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
 
 from cpt_jax import config as config_lib
-from cpt_jax import sharding
-from cpt_jax.model import flops, modernbert
+from cpt_jax import sharding, trees
+from cpt_jax.model import attention, flops, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import optim
 from cpt_jax.training.objectives import Vocabulary
-from cpt_jax.training.step import State, compiler_options, make_train_step, mask_modes
+from cpt_jax.training.state import State, abstract_state
+from cpt_jax.training.step import abstract_batch, jit_train_step, make_train_step, mask_modes
 from launch.hlo import Program
 from launch.topologies import Topology
 
@@ -35,14 +36,14 @@ class Layout:
       rows: of a micro-batch, on each device that has rows of its own.
       microbatches: pieces that a step is taken in.
       remat: whether layers are computed again in the backward pass.
-      attention: the kernels; None: those that the platform calls for.
+      attention: the kernels; None: the fastest that the devices can run.
     """
 
     mesh: config_lib.Mesh
     rows: int
     microbatches: int
     remat: bool
-    attention: Any
+    attention: config_lib.AttentionBackend | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,56 +119,51 @@ class Experiment:
         return rows * whole, rows * layers / 3
 
 
-def mesh_shape(layout: Layout, topology: Topology) -> tuple[int, ...]:
-    """Returns how many devices the axes have on a topology; raises ValueError if it cannot be."""
-    return tuple(sharding.make_mesh(topology.devices).shape.values())
+def choices(
+    experiment: Experiment, layout: Layout, topology: Topology
+) -> tuple[tuple[int, ...], config_lib.AttentionBackend]:
+    """Returns the sizes of the mesh's axes and the kernels that a layout comes to on a topology.
+
+    Raises:
+      ValueError: the devices cannot be so divided, the model not so cut, or the kernels not serve.
+    """
+    config, spec = experiment.config, experiment.spec
+    mesh = sharding.make_mesh(topology.devices, layout.mesh)
+    sharding.check_model(mesh, spec.param_shapes(), spec.num_attention_heads)
+    model = dataclasses.replace(config.model, attention=layout.attention)
+    asked = dataclasses.replace(config, model=model)
+    kernels = attention.choose(asked, spec, topology.devices[0]).backend
+    return tuple(mesh.shape.values()), kernels
 
 
-def backend(experiment: Experiment, layout: Layout, topology: Topology) -> str:
-    """Returns the kernels of attention; raises ValueError for those that cannot be."""
-    return "xla"
-
-
-def _prepare(experiment: Experiment, layout: Layout, topology: Topology) -> tuple[Any, Any, Any]:
-    """Returns the mesh, the jitted step, and its arguments without their values."""
-    config = experiment.config
-    mesh = sharding.make_mesh(topology.devices)
+def _prepare(
+    experiment: Experiment, layout: Layout, topology: Topology
+) -> tuple[Any, State, dict[str, jax.ShapeDtypeStruct]]:
+    """Returns the jitted step of a training run, and its arguments without their values."""
+    config, spec = experiment.config, experiment.spec
+    mesh = sharding.make_mesh(topology.devices, layout.mesh)
     batch_size = layout.rows * layout.microbatches * sharding.batch_shards(mesh)
     phase = dataclasses.replace(
         experiment.phase, batch_size=batch_size, microbatches=layout.microbatches
     )
-    length = config.data.seq_len
-    dtype = jnp.dtype(config.model.dtype)
     tx = optim.make_tx(config.optimizer, phase.learning_rate.peak)
     step = make_train_step(
-        modernbert.structure(experiment.spec, dtype=dtype, remat=layout.remat),
+        modernbert.structure(
+            spec,
+            dtype=jnp.dtype(config.model.dtype),
+            remat=layout.remat,
+            attention=choices(experiment, layout, topology)[1],
+        ),
         phase,
         tx,
         first_step=0,
-        tokens_per_step=batch_size * length,
+        tokens_per_step=batch_size * config.data.seq_len,
         vocabulary=experiment.vocabulary,
-        frozen=frozenset(),
+        frozen=trees.select(spec.param_shapes(), phase.freeze),
         seed=config.seed,
     )
-    whole = sharding.replicated(mesh)
-
-    def abstract(leaf):
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole)
-
-    params = {
-        path: abstract(jax.ShapeDtypeStruct(shape, jnp.float32))
-        for path, shape in experiment.spec.param_shapes().items()
-    }
-    opt_state = jax.tree.map(abstract, jax.eval_shape(tx.init, params))
-    state = State(abstract(jax.ShapeDtypeStruct((), jnp.int32)), params, opt_state)
-    rows = NamedSharding(mesh, sharding.BATCH)
-    batch = {
-        "input_ids": jax.ShapeDtypeStruct((batch_size, length), jnp.int32, sharding=rows),
-        "segment_ids": jax.ShapeDtypeStruct((batch_size, length), jnp.int32, sharding=rows),
-        "ordinals": jax.ShapeDtypeStruct((batch_size,), jnp.uint32, sharding=rows),
-    }
-    options = compiler_options() if topology.devices[0].platform == "cpu" else {}
-    return mesh, jax.jit(step, donate_argnums=0, compiler_options=options), (state, batch)
+    state = abstract_state(spec.param_shapes(), tx, mesh)
+    return jit_train_step(step, state), state, abstract_batch(mesh, batch_size, config.data.seq_len)
 
 
 def compile_layout(experiment: Experiment, layout: Layout, topology: Topology) -> Compiled:
@@ -175,12 +171,14 @@ def compile_layout(experiment: Experiment, layout: Layout, topology: Topology) -
 
     Raises:
       OutOfMemory: the compiler says that it does not fit.
-      ValueError: the mesh does not fit the devices, or a kernel cannot do what it would have to.
+      ValueError: a layout that `choices` refuses.
     """
-    mesh, step, (state, batch) = _prepare(experiment, layout, topology)
+    step, state, batch = _prepare(experiment, layout, topology)
+    mesh = state.step.sharding.mesh
     start = time.perf_counter()
     try:
-        with jax.set_mesh(mesh):
+        # Not `set_mesh`: what kernels compute while they are traced would be sent to these devices.
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), _default(topology.devices[0]):
             compiled = step.lower(state, batch).compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -200,6 +198,14 @@ def compile_layout(experiment: Experiment, layout: Layout, topology: Topology) -
     return Compiled(compiled, Program(compiled.as_text()), devices, shards, need, size, seconds)
 
 
+def _default(device: Any) -> contextlib.AbstractContextManager:
+    """Makes a GPU the default device, as its kernels ask that one what they may use.
+
+    Others do not ask; and what they compute while they are traced must run where something is.
+    """
+    return jax.default_device(device) if device.platform == "gpu" else contextlib.nullcontext()
+
+
 def _shard_bytes(leaf: jax.ShapeDtypeStruct) -> int:
     assert leaf.sharding is not None
     return math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
@@ -215,20 +221,24 @@ def measure(
     experiment: Experiment, layout: Layout, topology: Topology, compiled: Compiled, steps: int
 ) -> float:
     """Returns the median seconds of ``steps`` steps on the devices, after one that is not timed."""
-    mesh, _, (state, batch) = _prepare(experiment, layout, topology)
-    params = modernbert.init_params(experiment.spec, jax.random.key(0))
+    _, state, batch = _prepare(experiment, layout, topology)
+    spec, key = experiment.spec, jax.random.key(0)
     tx = optim.make_tx(experiment.config.optimizer, experiment.phase.learning_rate.peak)
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    begun = State(jnp.int32(0), params, tx.init(params))
-    begun = jax.device_put(begun, shardings)
+
+    def begin() -> State:
+        params = modernbert.init_params(spec, key)
+        return State(jnp.int32(0), params, tx.init(params))
+
+    where = jax.tree.map(lambda leaf: leaf.sharding, state)
+    begun = jax.jit(begin, out_shardings=where)()
     shape = batch["input_ids"].shape
-    ids = np.random.default_rng(0).integers(0, experiment.spec.vocab_size - 5, shape, np.int32)
+    ids = np.random.default_rng(0).integers(0, spec.vocab_size - 5, shape, np.int32)
     rows = {
         "input_ids": ids,
         "segment_ids": experiment.segment_ids(len(ids)),
         "ordinals": np.arange(len(ids), dtype=np.uint32),
     }
-    placed = sharding.place_batch(mesh, rows)
+    placed = sharding.place_batch(where.step.mesh, rows)
     seconds = []
     for _ in range(steps + 1):
         start = time.perf_counter()
@@ -243,12 +253,13 @@ class Search:
     """For the most rows that fit a memory, in few questions.
 
     Memory is close to a straight line in the rows, so each question is where the line through the
-    two answers nearest to what fits meets the limit. It ends when one row more was asked and does
-    not fit, or the line says so.
+    two answers nearest to the limit meets it, or halfway where an answer has shown that line wrong.
+    It ends when one row more was asked and does not fit, or the line says so.
     """
 
-    def __init__(self, limit: float):
-        self._limit = limit
+    def __init__(self, limit: float, first: int = 1):
+        """Starts with the question for ``first`` rows, best near the answer."""
+        self._limit, self._first = limit, first
         self._fit, self._too_many = 0, math.inf
         self._needs: dict[int, float] = {}  # by rows
         self._asked = 0
@@ -256,7 +267,7 @@ class Search:
     def next_rows(self) -> int | None:
         """Returns the rows to ask for; None: the most that fitted are the answer."""
         if self._asked == 0:
-            return 1
+            return self._first
         if self._too_many <= self._fit + 1 or self._asked == SEARCH:
             return None
         guess = self._line()
@@ -264,9 +275,11 @@ class Search:
             return None
         if guess is None:  # one size known, or none
             guess = 2 * self._fit
-            if self._fit in self._needs:  # fewer than fit: as if nothing was there without rows
-                guess = math.floor(self._fit * self._limit / self._needs[self._fit])
-        return int(min(max(guess, self._fit + 1), self._too_many - 1))
+            for rows, need in self._needs.items():  # as if nothing was there without rows
+                guess = math.floor(rows * self._limit / need)
+        if guess >= self._too_many:
+            guess = (self._fit + self._too_many) // 2
+        return int(max(guess, self._fit + 1))
 
     def learn(self, rows: int, fits: bool, need: float | None) -> None:
         """Takes an answer: whether so many rows fit, and the bytes they need, if known."""
@@ -282,6 +295,6 @@ class Search:
         """The rows at which the line through the two nearest answers meets the limit."""
         if len(self._needs) < 2:
             return None
-        a, b = sorted(sorted(self._needs, key=lambda rows: abs(rows - self._fit))[:2])
+        a, b = sorted(sorted(self._needs, key=lambda n: abs(self._needs[n] - self._limit))[:2])
         slope = (self._needs[b] - self._needs[a]) / (b - a)
         return math.floor(b + (self._limit - self._needs[b]) / slope) if slope > 0 else None

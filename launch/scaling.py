@@ -29,7 +29,9 @@ _TOPOLOGY = flags.DEFINE_list(
 )
 _COMPILE_ONLY = flags.DEFINE_bool("compile-only", False, "Compile and predict; run nothing.")
 _MESH = flags.DEFINE_list("mesh", [], "REPLICAxFSDPxTENSOR, several; default config.mesh.")
-_ROWS = flags.DEFINE_list("rows", ["1"], "Rows of a micro-batch on a device, or 'largest'.")
+_ROWS = flags.DEFINE_list(
+    "rows", ["1"], "Rows of a micro-batch on a device; 'largest', or 'largest:32' to begin there."
+)
 _PIECES = flags.DEFINE_integer("microbatches", 1, "Micro-batches of a step.", lower_bound=1)
 _REMAT = flags.DEFINE_list("remat", [], "true, false or both; default config.model.remat.")
 _ATTENTION = flags.DEFINE_list("attention", [], "Kernels; default config.model.attention.")
@@ -43,7 +45,10 @@ _OUT = flags.DEFINE_string("out", None, "Directory for scaling.csv, scaling.md a
 
 
 def main(config: config_lib.Config) -> int:
-    """Walks the grid and prints the table; 1 where a program holds tokens x tokens."""
+    """Walks the grid and prints the table.
+
+    Returns 1 where a program holds tokens x tokens, 2 where every layout was refused.
+    """
     import jax
 
     if _COMPILE_ONLY.value:
@@ -66,7 +71,8 @@ def main(config: config_lib.Config) -> int:
                     table.add(line)
     print(f"\n{table.finish(ask.attained if ask.compile_only else None)}")
     square = [line for line in table.lines if line.square not in (None, "none")]
-    return 1 if square else 0
+    refused = [line for line in table.lines if line.note.startswith(scaling_lines.REFUSED)]
+    return 1 if square else command.BAD_INPUT if len(refused) == len(table.lines) else 0
 
 
 def _layouts(config: config_lib.Config) -> "Iterator[Layout]":

@@ -11,6 +11,7 @@ from launch import hlo, layouts, roofline
 from launch.topologies import Topology, open_topology, present_topology
 
 LARGEST = "largest"
+REFUSED = "refused"  # how the note of a layout begins that cannot be
 # Models whose sizes are known here, so that a table needs no network.
 PUBLISHED = {"answerdotai/ModernBERT-base": "base", "answerdotai/ModernBERT-large": "large"}
 
@@ -128,48 +129,51 @@ def devices_of(name: str, compile_only: bool) -> Topology:
 def lines(
     what: layouts.Experiment, topology: Topology, layout: layouts.Layout, rows: str, ask: Ask
 ) -> Iterator[Line]:
-    """Yields the line of a layout with so many rows; of `LARGEST`, one for each that was compiled.
+    """Yields the line of a layout with so many rows; of a search, one for each that was compiled.
+
+    ``rows`` is a number; or "largest", or "largest:32" to ask for 32 first.
 
     Raises:
-      ValueError: a mesh, kernel or number of rows that cannot be.
+      ValueError: for what is no number of rows; a search where the memory is not known.
     """
-    if rows != LARGEST:
-        if not rows.isdigit() or int(rows) < 1:
-            raise ValueError(f"--rows={rows}: not a number from 1, and not {LARGEST!r}")
-        yield line(what, topology, dataclasses.replace(layout, rows=int(rows)), ask)
+    kind, _, count = rows.partition(":") if rows.startswith(LARGEST) else ("", "", rows)
+    count = count or ("1" if kind == LARGEST else rows)
+    if kind not in ("", LARGEST) or not count.isdigit() or int(count) < 1:
+        raise ValueError(f"--rows={rows}: not a number from 1, {LARGEST!r} or '{LARGEST}:32'")
+    if not kind:
+        yield line(what, topology, dataclasses.replace(layout, rows=int(count)), ask)
         return
     memory = _memory(topology)
     if memory is None:
         raise ValueError(f"--rows={LARGEST}: the memory of {topology.name} is not known")
-    made: list[Line] = []
-
-    def fits(count: int) -> tuple[bool, float | None]:
-        made.append(line(what, topology, dataclasses.replace(layout, rows=count), ask))
-        return made[-1].fits, made[-1].need
-
-    search = layouts.Search(memory)
-    while (count := search.next_rows()) is not None:
-        search.learn(count, *fits(count))
-        yield made[-1]
+    search = layouts.Search(memory, int(count))
+    while (asked := search.next_rows()) is not None:
+        made = line(what, topology, dataclasses.replace(layout, rows=asked), ask)
+        search.learn(asked, made.fits, made.need)
+        yield made
 
 
 def line(what: layouts.Experiment, topology: Topology, layout: layouts.Layout, ask: Ask) -> Line:
-    """Returns the line of one layout."""
-    mesh = "x".join(str(n) for n in layouts.mesh_shape(layout, topology))
+    """Returns the line of one layout; one that cannot be is a line that says why."""
     begun = Line(
         run=what.config.name,
         phase=what.phase.name,
         topology=topology.name,
         devices=len(topology.devices),
-        mesh=mesh,
+        mesh="x".join("*" if n is None else str(n) for n in dataclasses.astuple(layout.mesh)),
         rows=layout.rows,
         microbatches=layout.microbatches,
         remat=layout.remat,
-        attention=layouts.backend(what, layout, topology),
+        attention=layout.attention or "",
         measured=not ask.compile_only,
         fits=False,
         memory=_memory(topology),
     )
+    try:
+        shape, kernels = layouts.choices(what, layout, topology)
+    except ValueError as error:
+        return dataclasses.replace(begun, note=f"{REFUSED}: {error}")
+    begun = dataclasses.replace(begun, mesh="x".join(map(str, shape)), attention=kernels)
     try:
         compiled = layouts.compile_layout(what, layout, topology)
     except layouts.OutOfMemory as error:

@@ -169,17 +169,16 @@ def plot(lines: Sequence[Line], out: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(9, 5))
     groups: dict[str, list[Line]] = {}
     for line in lines:
-        if line.need is not None:
+        if line.need is not None and line.memory is not None:
             groups.setdefault(curve(line), []).append(line)
     for name, group in groups.items():
         group.sort(key=lambda line: line.rows)
-        needs = [line.need / line.memory if line.memory else math.nan for line in group]
+        needs = [line.need / line.memory for line in group]
         axes.plot([line.rows for line in group], needs, "o-", label=name)
-    axes.axhline(1, color="black", linestyle=":", label="a device's memory")
+    axes.axhline(1, color="black", linestyle=":")
     axes.set(
         xlabel="rows of a micro-batch on a device", ylabel="memory needed, share of what is there"
     )
-    axes.set_xscale("log", base=2)
     _save(figure, axes, out / "memory.png")
 
     figure, axes = pyplot.subplots(figsize=(9, 5))
@@ -194,7 +193,6 @@ def plot(lines: Sequence[Line], out: Path) -> None:
         strong = [math.nan if line.strong is None else line.strong for line in group]
         axes.plot(counts, strong, "x--", color=drawn.get_color(), label=f"{' '.join(name)}, strong")
     axes.set(xlabel="devices", ylabel="predicted efficiency", ylim=(0, 1.05))
-    axes.set_xscale("log", base=2)
     _save(figure, axes, out / "efficiency.png")
     pyplot.close("all")
 
@@ -212,6 +210,7 @@ def _best(lines: Sequence[Line]) -> list[Line]:
 
 def _save(figure: Any, axes: Any, file: Path) -> None:
     if axes.get_legend_handles_labels()[0]:
+        axes.set_xscale("log", base=2)
         axes.legend(fontsize="small")
     figure.tight_layout()
     figure.savefig(file, dpi=120)

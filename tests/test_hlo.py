@@ -77,6 +77,35 @@ def test_exchanges_are_counted_as_often_as_they_happen():
     }
 
 
+@pytest.mark.parametrize(
+    ("form", "groups"),
+    [
+        ("{{0,2},{1,3}}", ((0, 2), (1, 3))),
+        ("[2,2]<=[4]", ((0, 1), (2, 3))),
+        ("[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
+        ("mesh['a'=2,'b'=2] {'b'}", ((0, 1), (2, 3))),
+        ("mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
+        ("mesh['a'=2,'b'=2] {'a','b'}", ((0, 1, 2, 3),)),
+        ("mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}", ((0, 2), (1, 3))),
+        ("mesh['a'=2,'b'=2], device_ids=(3,1,2,0) {'b'}", ((3, 1), (2, 0))),
+        ("mesh['a'=1,'b'=4] {'b':(2)2}", ((0, 1), (2, 3))),
+        ("mesh['a'=1,'b'=4] {'b':(1)2}", ((0, 2), (1, 3))),
+        ("{}", ()),
+    ],
+)
+def test_groups_in_all_forms(form, groups):
+    old = "replica_groups={{0,1,2,3,4,5,6,7}}"
+    assert old in PROGRAM
+    program = hlo.Program(PROGRAM.replace(old, f"replica_groups={form}"))
+    assert hlo.collectives(program)[-1].groups == groups
+
+
+def test_groups_of_an_unknown_form_are_not_all_devices():
+    program = hlo.Program(PROGRAM.replace("replica_groups={{0,1,2,3,4,5,6,7}}", "replica_groups=?"))
+    with pytest.raises(ValueError, match="unknown form"):
+        hlo.collectives(program)
+
+
 def test_a_loop_of_unknown_length_is_named():
     text = PROGRAM.replace('"known_trip_count":{"n":"3"},', "")
     program = hlo.Program(text)
@@ -178,6 +207,12 @@ def in_blocks(q, k, v, k_start, k_end):
     return jnp.einsum("bhnqms,bmshk->bnqhk", weights, values).reshape(q.shape)
 
 
+def row_by_row(*arrays):
+    """The same, one row after another, and nothing kept of it."""
+    one = jax.checkpoint(lambda row: dense(*(x[None] for x in row))[0])
+    return jax.lax.map(one, arrays)
+
+
 def test_tokens_by_tokens_are_found_and_nothing_else():
     def squares(attend, rows: int) -> list[str]:
         array = jax.ShapeDtypeStruct((rows, LENGTH, 2, 8), jnp.float32)
@@ -196,8 +231,31 @@ def test_tokens_by_tokens_are_found_and_nothing_else():
     for rows in (1, 3):
         assert squares(dense, rows)
         assert squares(in_blocks, rows)
+        assert squares(row_by_row, rows)
         assert squares(xla.flash, rows) == []
         assert squares(banded, rows) == []
+
+
+def test_only_buffers_are_judged():
+    """Three rows of 512: scores in blocks, scores of one row, both inside a fusion, and others."""
+    text = """HloModule m
+
+%inside (p: f32[512,16]) -> f32[512,16] {
+  %p = f32[512,16]{1,0} parameter(0)
+  %hidden = f32[512,512]{1,0} broadcast(%p), dimensions={0,1}
+  ROOT %r = f32[512,16]{1,0} reduce(%hidden)
+}
+
+ENTRY %main (x: f32[512,16]) -> f32[512,16] {
+  %x = f32[512,16]{1,0} parameter(0)
+  %blocks = f32[3,8,64,16,32]{4,3,2,1,0} custom-call(%x), custom_call_target="scores"
+  %row = pred[512,512]{1,0} custom-call(%x), custom_call_target="mask"
+  %logits = f32[3,500,512]{2,1,0} custom-call(%x), custom_call_target="logits"
+  ROOT %f = f32[512,16]{1,0} fusion(%x), kind=kLoop, calls=%inside
+}
+"""
+    found = hlo.square_buffers(hlo.Program(text), LENGTH, 3)
+    assert [line.partition(":")[0] for line in found] == ["blocks", "row"]
 
 
 def test_widths_that_look_like_rows_are_not_judged():

@@ -191,7 +191,7 @@ def test_wheel_holds_cpt_jax_only(tmp_path):
     assert any(name.endswith("/LICENSE") for name in names)
 
 
-PAGES = ["README.md", "docs/data.md", "docs/tutorial.md"]
+PAGES = ["README.md", "docs/data.md", "docs/scaling.md", "docs/tutorial.md"]
 
 
 def blocks_of(page: str, info: str) -> list[tuple[str, str]]:
