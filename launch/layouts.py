@@ -213,7 +213,7 @@ def _shard_bytes(leaf: jax.ShapeDtypeStruct) -> int:
 
 def _needed(message: str) -> float | None:
     """The bytes that XLA's TPU compiler says a program would have used."""
-    found = re.search(r"Used ([\d.]+)([KMG]?) of [\d.]+[KMG]? hbm", message)
+    found = re.search(r"[Uu]sed ([\d.]+)([KMG]?)(?:i?B)? of [\d.]", message)
     return float(found[1]) * _UNITS[found[2]] if found else None
 
 

@@ -70,7 +70,7 @@ def main(config: config_lib.Config) -> int:
                 for line in scaling_lines.lines(what, topology, layout, rows, ask):
                     table.add(line)
     print(f"\n{table.finish(ask.attained if ask.compile_only else None)}")
-    square = [line for line in table.lines if line.square not in (None, "none")]
+    square = [line for line in table.lines if line.square not in (None, scaling_lines.NO_SQUARE)]
     refused = [line for line in table.lines if line.note.startswith(scaling_lines.REFUSED)]
     return 1 if square else command.BAD_INPUT if len(refused) == len(table.lines) else 0
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 from cpt_jax import config as config_lib
 from cpt_jax.model import flops, hub
@@ -12,6 +11,8 @@ from launch.topologies import Topology, open_topology, present_topology
 
 LARGEST = "largest"
 REFUSED = "refused"  # how the note of a layout begins that cannot be
+NO_SQUARE = "none"  # buffers of tokens x tokens
+VMEM = "S(1)"  # how XLA marks arrays that a TPU keeps beside its cores
 # Models whose sizes are known here, so that a table needs no network.
 PUBLISHED = {"answerdotai/ModernBERT-base": "base", "answerdotai/ModernBERT-large": "large"}
 
@@ -180,14 +181,27 @@ def line(what: layouts.Experiment, topology: Topology, layout: layouts.Layout, a
         return dataclasses.replace(
             begun, need=error.need, note="out of memory: the compiler's word"
         )
-    told = dataclasses.replace(begun, **_of_program(what, layout, topology, compiled))
+    work = _work(what, layout, topology, compiled)
+    memory, square = begun.memory, _square(what, layout, compiled)
+    told = dataclasses.replace(
+        begun,
+        need=compiled.need,
+        state=compiled.state,
+        fits=memory is None or compiled.need <= memory,
+        compile_seconds=compiled.seconds,
+        received=work.link + work.network,
+        network=work.network,
+        traffic=work.traffic,
+        flops=work.flops,
+        square=None if square is None else "; ".join(square[:3]) or NO_SQUARE,
+    )
     if not told.fits:
         return dataclasses.replace(told, note="out of memory")
     if ask.compile_only:
-        return _predicted(what, topology, layout, ask, compiled, told)
+        return _predicted(what, topology, layout, ask, compiled, work, told)
     seconds = layouts.measure(what, layout, topology, compiled, ask.steps)
     peak = flops.peak_flops(topology.devices[0].device_kind)
-    return _timed(what, told, compiled, seconds, told.flops / seconds / peak if peak else None)
+    return _timed(what, told, compiled, seconds, work.flops / seconds / peak if peak else None)
 
 
 def _memory(topology: Topology) -> float | None:
@@ -196,36 +210,36 @@ def _memory(topology: Topology) -> float | None:
     return chip.memory * chip.usable if chip else None
 
 
-def _of_program(
+def _work(
     what: layouts.Experiment, layout: layouts.Layout, topology: Topology, compiled: layouts.Compiled
-) -> dict[str, Any]:
-    """What the compiled program tells of a layout."""
-    program, memory = compiled.program, _memory(topology)
+) -> roofline.Work:
+    """What one device does in one step of the compiled program."""
     islands = [topology.island(device) for device in compiled.devices]
-    exchanges = [
-        (exchange.times, *roofline.received(exchange, islands))
-        for exchange in hlo.collectives(program)
-    ]
+    link = network = 0.0
+    for exchange in hlo.collectives(compiled.program):
+        near, far = roofline.received(exchange, islands)
+        link += exchange.times * near
+        network += exchange.times * far
     rows = layout.rows * layout.microbatches * compiled.shards / len(compiled.devices)
-    length, widths = what.config.data.seq_len, what.widths
-    square: list[str] | None = None
-    if hlo.can_tell(widths, length, layout.rows):
-        square = hlo.square_buffers(program, length, layout.rows)
-    return {
-        "need": compiled.need,
-        "state": compiled.state,
-        "fits": memory is None or compiled.need <= memory,
-        "compile_seconds": compiled.seconds,
-        "received": sum(times * (near + far) for times, near, far in exchanges),
-        "network": sum(times * far for times, _, far in exchanges),
-        "traffic": hlo.traffic(program, "S(1)" if _is_tpu(topology) else None),
-        "flops": what.flops(rows)[0],
-        "square": None if square is None else "; ".join(square[:3]) or "none",
-    }
+    needed, layers = what.flops(rows)
+    is_tpu = topology.devices[0].platform == "tpu"
+    return roofline.Work(
+        flops=needed,
+        recomputed=layers if layout.remat else 0.0,
+        traffic=hlo.traffic(compiled.program, VMEM if is_tpu else None),
+        link=link,
+        network=network,
+    )
 
 
-def _is_tpu(topology: Topology) -> bool:
-    return topology.devices[0].platform == "tpu"
+def _square(
+    what: layouts.Experiment, layout: layouts.Layout, compiled: layouts.Compiled
+) -> list[str] | None:
+    """The program's buffers of tokens x tokens; None where they cannot be told from others."""
+    length, rows = what.config.data.seq_len, layout.rows
+    if not hlo.can_tell(what.widths, length, rows):
+        return None
+    return hlo.square_buffers(compiled.program, length, rows)
 
 
 def _predicted(
@@ -234,21 +248,14 @@ def _predicted(
     layout: layouts.Layout,
     ask: Ask,
     compiled: layouts.Compiled,
+    work: roofline.Work,
     told: Line,
 ) -> Line:
+    """The line with a roofline, where the chip is known."""
     chip = topology.chip
     peak = chip and flops.peak_flops(chip.kind)
     if chip is None or peak is None:
         return dataclasses.replace(told, note="no prediction: the chip's data are not known")
-    assert None not in (told.flops, told.traffic, told.received, told.network)
-    rows = layout.rows * layout.microbatches * compiled.shards / len(compiled.devices)
-    work = roofline.Work(
-        flops=told.flops,
-        recomputed=what.flops(rows)[1] if layout.remat else 0.0,
-        traffic=told.traffic,
-        link=told.received - told.network,
-        network=told.network,
-    )
     found = roofline.predict(work, chip, peak, ask.attained)
     strong = roofline.strong_scaling(
         found,

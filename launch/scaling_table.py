@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launch import roofline
-from launch.scaling_lines import Line
+from launch.scaling_lines import NO_SQUARE, Line
 from launch.topologies import GIB
 
 FIELDS = [field.name for field in dataclasses.fields(Line)]
@@ -87,7 +87,7 @@ def text(line: Line) -> str:
     parts = [head, f"compiled in {line.compile_seconds:.0f} s"]
     if line.seconds is not None:
         parts.append(f"{'measured' if line.measured else 'predicted'} {1e3 * line.seconds:.1f} ms")
-    if line.square not in (None, "none"):
+    if line.square not in (None, NO_SQUARE):
         parts.append(f"TOKENS x TOKENS: {line.square}")
     return ", ".join(parts)
 
@@ -173,7 +173,7 @@ def plot(lines: Sequence[Line], out: Path) -> None:
             groups.setdefault(curve(line), []).append(line)
     for name, group in groups.items():
         group.sort(key=lambda line: line.rows)
-        needs = [line.need / line.memory for line in group]
+        needs = [(line.need or 0) / (line.memory or 1) for line in group]
         axes.plot([line.rows for line in group], needs, "o-", label=name)
     axes.axhline(1, color="black", linestyle=":")
     axes.set(
@@ -202,8 +202,8 @@ def _best(lines: Sequence[Line]) -> list[Line]:
     best: dict[tuple[str, str], Line] = {}
     for line in lines:
         key = line.run, line.topology
-        speed = line.tokens_per_second or 0
-        if line.weak is not None and speed >= (best[key].tokens_per_second if key in best else 0):
+        fastest = best[key].tokens_per_second if key in best else None
+        if line.weak is not None and (line.tokens_per_second or 0) >= (fastest or 0):
             best[key] = line
     return list(best.values())
 
