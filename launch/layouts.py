@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from cpt_jax import config as config_lib
 from cpt_jax import sharding, trees
@@ -138,8 +139,8 @@ def choices(
 
 def _prepare(
     experiment: Experiment, layout: Layout, topology: Topology
-) -> tuple[Any, State, dict[str, jax.ShapeDtypeStruct]]:
-    """Returns the jitted step of a training run, and its arguments without their values."""
+) -> tuple[Any, State, dict[str, jax.ShapeDtypeStruct], Mesh]:
+    """Returns a training run's jitted step, its arguments without their values, and the mesh."""
     config, spec = experiment.config, experiment.spec
     mesh = sharding.make_mesh(topology.devices, layout.mesh)
     batch_size = layout.rows * layout.microbatches * sharding.batch_shards(mesh)
@@ -163,7 +164,8 @@ def _prepare(
         seed=config.seed,
     )
     state = abstract_state(spec.param_shapes(), tx, mesh)
-    return jit_train_step(step, state), state, abstract_batch(mesh, batch_size, config.data.seq_len)
+    batch = abstract_batch(mesh, batch_size, config.data.seq_len)
+    return jit_train_step(step, state), state, batch, mesh
 
 
 def compile_layout(experiment: Experiment, layout: Layout, topology: Topology) -> Compiled:
@@ -173,8 +175,7 @@ def compile_layout(experiment: Experiment, layout: Layout, topology: Topology) -
       OutOfMemory: the compiler says that it does not fit.
       ValueError: a layout that `choices` refuses.
     """
-    step, state, batch = _prepare(experiment, layout, topology)
-    mesh = state.step.sharding.mesh
+    step, state, batch, mesh = _prepare(experiment, layout, topology)
     start = time.perf_counter()
     try:
         # Not `set_mesh`: what kernels compute while they are traced would be sent to these devices.
@@ -221,7 +222,7 @@ def measure(
     experiment: Experiment, layout: Layout, topology: Topology, compiled: Compiled, steps: int
 ) -> float:
     """Returns the median seconds of ``steps`` steps on the devices, after one that is not timed."""
-    _, state, batch = _prepare(experiment, layout, topology)
+    _, state, batch, mesh = _prepare(experiment, layout, topology)
     spec, key = experiment.spec, jax.random.key(0)
     tx = optim.make_tx(experiment.config.optimizer, experiment.phase.learning_rate.peak)
 
@@ -238,7 +239,7 @@ def measure(
         "segment_ids": experiment.segment_ids(len(ids)),
         "ordinals": np.arange(len(ids), dtype=np.uint32),
     }
-    placed = sharding.place_batch(where.step.mesh, rows)
+    placed = sharding.place_batch(mesh, rows)
     seconds = []
     for _ in range(steps + 1):
         start = time.perf_counter()

@@ -84,11 +84,7 @@ def _layouts(config: config_lib.Config) -> "Iterator[Layout]":
 
     meshes = [_mesh(text) for text in _MESH.value] or [config.mesh]
     remats = [_boolean(text) for text in _REMAT.value] or [config.model.remat]
-    kernels = _ATTENTION.value or [config.model.attention]
-    known = typing.get_args(config_lib.AttentionBackend)
-    for kernel in kernels:
-        if kernel not in (None, *known):
-            raise ValueError(f"--attention={kernel}: not one of {', '.join(known)}")
+    kernels = [_kernels(text) for text in _ATTENTION.value] or [config.model.attention]
     for mesh, remat, kernel in itertools.product(meshes, remats, kernels):
         yield Layout(mesh, 1, _PIECES.value, remat, kernel)
 
@@ -98,6 +94,14 @@ def _mesh(text: str) -> config_lib.Mesh:
     if len(sizes) != 3 or not all(size.isdigit() and int(size) for size in sizes):
         raise ValueError(f"--mesh={text}: not three numbers, REPLICAxFSDPxTENSOR")
     return config_lib.Mesh(*map(int, sizes))
+
+
+def _kernels(text: str) -> config_lib.AttentionBackend:
+    for known in typing.get_args(config_lib.AttentionBackend):
+        if text == known:
+            return known
+    known = ", ".join(typing.get_args(config_lib.AttentionBackend))
+    raise ValueError(f"--attention={text}: not one of {known}")
 
 
 def _boolean(text: str) -> bool:

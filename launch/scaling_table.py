@@ -187,9 +187,8 @@ def plot(lines: Sequence[Line], out: Path) -> None:
         group = [line for line in best if (line.run, line.topology.partition(":")[0]) == name]
         group.sort(key=lambda line: line.devices)
         counts = [line.devices for line in group]
-        (drawn,) = axes.plot(
-            counts, [line.weak for line in group], "o-", label=f"{' '.join(name)}, weak"
-        )
+        weak = [math.nan if line.weak is None else line.weak for line in group]
+        (drawn,) = axes.plot(counts, weak, "o-", label=f"{' '.join(name)}, weak")
         strong = [math.nan if line.strong is None else line.strong for line in group]
         axes.plot(counts, strong, "x--", color=drawn.get_color(), label=f"{' '.join(name)}, strong")
     axes.set(xlabel="devices", ylabel="predicted efficiency", ylim=(0, 1.05))

@@ -175,7 +175,7 @@ def test_exchanges_of_a_program_that_xla_compiled():
         f, mesh=mesh, in_specs=spec, out_specs=PartitionSpec("r"), check_vma=False
     )
     argument = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=NamedSharding(mesh, spec))
-    program = hlo.Program(jax.jit(mapped).lower(argument).compile().as_text())
+    program = hlo.Program(jax.jit(mapped).lower(argument).compile().as_text() or "")
     shard = 16 * 16 * 4
     totals: dict[int, float] = {}
     for exchange in hlo.collectives(program):
@@ -223,7 +223,7 @@ def test_tokens_by_tokens_are_found_and_nothing_else():
 
         step = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
         text = step.lower(array, array, array, bounds, bounds).compile().as_text()
-        return hlo.square_buffers(hlo.Program(text), LENGTH, rows)
+        return hlo.square_buffers(hlo.Program(text or ""), LENGTH, rows)
 
     def banded(*arrays):
         return xla.banded(*arrays, window=8, causal=False)

@@ -338,7 +338,8 @@ def test_bad_arguments_are_refused(arguments, message):
 
 
 def test_choices_that_cannot_be_read():
-    for read, text in ((scaling._mesh, "8x0x1"), (scaling._boolean, "maybe")):
+    readers = (scaling._mesh, "8x0x1"), (scaling._boolean, "maybe"), (scaling._kernels, "flash9")
+    for read, text in readers:
         with pytest.raises(ValueError, match=f"={text}: "):
             read(text)
     for rows in ("many", "0", "-1", "largest:x", "largest:0", "largestest"):
