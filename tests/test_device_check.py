@@ -70,6 +70,7 @@ def test_the_table_sets_base_beside_the_paper():
     ]
 
 
+@pytest.mark.slow
 def test_small_form_runs_here(tmp_path):
     """As a command: kernels that agree, a step whose loss falls, an alternative that is refused."""
     checks = ["environment", "attention:local:causal", "step:base:clm:attention=mosaic"]
