@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType
 
+from cpt_jax.model.attention import attention
 from cpt_jax.model.kernels import tpu
 from cpt_jax.model.ranges import MASK_MODES, key_ranges
 from tests.model_oracle import dense_attention, quick_jit, segments, visible
@@ -51,6 +53,31 @@ def test_splash_equals_the_oracle(monkeypatch, mask_mode, window):
         # fp32 sums over at most 256 keys, in another order
         np.testing.assert_allclose(ours, theirs, atol=5e-6, err_msg=what)
         assert not np.asarray(ours)[PACKED == 0].any(), f"{what} of padding"
+
+
+@pytest.mark.parametrize(("window", "programs"), [(None, 2), (64, 3)])
+@pytest.mark.parametrize("mask_mode", MASK_MODES)
+def test_splash_lowers_for_tpus_on_a_mesh(mask_mode, window, programs):
+    """Forward and backward as kernels of a TPU, each device on its own rows and heads."""
+    mesh = jax.make_mesh((2, 2, 2), ("replica", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    causal = mask_mode == "causal"
+
+    def run(q, k, v, d_out, segment_ids):
+        start, end = key_ranges(segment_ids, mask_mode, window)
+        kind = {"window": window, "causal": causal, "backend": "splash"}
+        layer = functools.partial(attention, k_start=start, k_end=end, **kind)
+        out, transpose = jax.vjp(layer, q, k, v)
+        return out, *transpose(d_out)
+
+    array = jax.ShapeDtypeStruct((4, 512, 2, 64), jnp.bfloat16)
+    segment_ids = jax.ShapeDtypeStruct((4, 512), jnp.int32)
+    with jax.set_mesh(mesh):
+        traced = jax.jit(run).trace(array, array, array, array, segment_ids)
+    text = traced.lower(lowering_platforms=("tpu",)).as_text()
+    assert text.count("tpu_custom_call") == programs
+    # a row and a head a device, and no scores of a whole row
+    assert "tensor<1x512x1x64xbf16>" in text
+    assert "512x512x" not in text
 
 
 @pytest.mark.parametrize(

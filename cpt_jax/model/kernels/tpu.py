@@ -8,6 +8,7 @@ document of its own then, sees itself, and is set to 0, which stops its gradient
 """
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -100,15 +101,18 @@ def _kernel(length: int, heads: int, window: int | None, causal: bool, interpret
         # The fused backward pass writes a gradient of q for each block of keys and adds them up:
         # L / block of them, of which a window touches few.
         sizes = kernels.BlockSizes(**blocks, block_q_dq=block, block_kv_dq=block)
-    with jax.ensure_compile_time_eval():
-        kernel = kernels.make_splash_mha(
-            masks.MultiHeadMask([mask] * heads),
-            head_shards=1,
-            q_seq_shards=1,
-            block_sizes=sizes,
-            interpret=interpret,
-        )
-    return jax.tree.map(np.asarray, kernel)
+    make = functools.partial(
+        kernels.make_splash_mha,
+        masks.MultiHeadMask([mask] * heads),
+        head_shards=1,
+        q_seq_shards=1,
+        block_sizes=sizes,
+        interpret=interpret,
+    )
+    # It makes arrays, of the trace and on the mesh of whoever asks, whose devices may not be here;
+    # a thread of its own has neither.
+    with ThreadPoolExecutor(1) as thread:
+        return jax.tree.map(np.asarray, thread.submit(make).result())
 
 
 @functools.cache
