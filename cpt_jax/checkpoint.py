@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,8 @@ def open_run(workdir: Path, description: Mapping[str, Any]) -> None:
     versions = {package: importlib.metadata.version(package) for package in PACKAGES}
     versions["python"] = sys.version.split()[0]
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    whole = {**description, "versions": versions, "started": started}
+    identity = {"id": uuid.uuid4().hex, "versions": versions, "started": started}
+    whole = {**description, **identity}
     temporary.write_text(json.dumps(whole, indent=1))
     os.replace(temporary, workdir / "config.json")
 
@@ -116,6 +118,11 @@ def read_run(run: Path) -> dict[str, Any]:
     if not isinstance(described, dict) or not {"config", "model"} <= described.keys():
         raise ValueError(f"{path} is not a run's: it has no config and model (another model's?)")
     return described
+
+
+def run_id(run: Path) -> str | None:
+    """Returns what tells a run from all others; None: it began before there was such a thing."""
+    return read_run(run).get("id") if (run / "config.json").exists() else None
 
 
 def latest_step(run: Path) -> int | None:

@@ -12,7 +12,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from cpt_jax import remote
-from cpt_jax.checkpoint import ITEMS, Origin, directory, latest_step, reading, root_cause
+from cpt_jax.checkpoint import ITEMS, Origin, directory, latest_step, reading, root_cause, run_id
 
 
 class SaveError(OSError):
@@ -50,7 +50,7 @@ class Checkpoints:
           keep: number of latest checkpoints of regular steps that stay, besides the latest.
           keep_steps: steps that always stay.
         """
-        self._run = run
+        self._run, self._id = run, run_id(run)
         _set_aside_parts(run)
         policies = [_Regular(every, keep), preservation_policy.CustomSteps(list(keep_steps))]
         options = ocp.CheckpointManagerOptions(
@@ -72,7 +72,9 @@ class Checkpoints:
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(params),
             opt_state=ocp.args.StandardSave(opt_state),
-            meta=ocp.args.JsonSave({"step": step, "origin": dataclasses.asdict(origin)}),
+            meta=ocp.args.JsonSave(
+                {"run": self._id, "step": step, "origin": dataclasses.asdict(origin)}
+            ),
         )
         with self._saving():
             self._manager.save(step, args=items, force=True)
@@ -90,15 +92,21 @@ class Checkpoints:
         the state was saved does not matter.
 
         Raises:
-          ValueError: it cannot be read; names the checkpoint to fall back to.
+          ValueError: it cannot be read, with the checkpoint to fall back to; it is another run's.
         """
         items = ocp.args.Composite(
             params=ocp.args.StandardRestore(params),
             opt_state=ocp.args.StandardRestore(opt_state),
+            meta=ocp.args.JsonRestore(),
         )
         with reading(self._run, step, resuming=True):
             restored = self._manager.restore(step, args=items)
-            return restored["params"], restored["opt_state"]
+        if self._id and restored["meta"].get("run", self._id) != self._id:
+            raise ValueError(
+                f"{directory(self._run) / str(step)}: this checkpoint was saved by another run and "
+                "copied here: take it away. config.init.source = RUN@STEP starts from another run's"
+            )
+        return restored["params"], restored["opt_state"]
 
     def close(self) -> None:
         """Waits for saves in flight.

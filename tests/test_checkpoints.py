@@ -184,6 +184,22 @@ def test_a_checkpoint_without_an_item_is_set_aside(damaged, capfd):
     assert (damaged / "checkpoints" / "2.incomplete").is_dir()
 
 
+def test_another_runs_checkpoint_is_not_resumed(tmp_path):
+    description = {"config": {}, "model": {}}
+    for name in ("ours", "theirs"):
+        checkpoint.open_run(tmp_path / name, description)
+        checkpoints = Checkpoints(tmp_path / name)
+        checkpoints.save(1 if name == "ours" else 2, *some_state(), Origin())
+        checkpoints.close()
+    copied = tmp_path / "ours" / "checkpoints" / "2"
+    shutil.copytree(tmp_path / "theirs" / "checkpoints" / "2", copied)
+    checkpoints = Checkpoints(tmp_path / "ours")
+    with pytest.raises(ValueError, match=f"{copied}: .* saved by another run"):
+        checkpoints.restore(2, *some_state())
+    checkpoints.restore(1, *some_state())
+    checkpoints.close()
+
+
 # --- devices
 
 
