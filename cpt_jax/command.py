@@ -8,7 +8,6 @@ ends in one message and exit status 2, before anything is computed or written.
 import contextlib
 import difflib
 import re
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import config_path
 
 from cpt_jax import config as config_lib
+from cpt_jax import peers
 
 BAD_INPUT = 2  # exit status
 MODULE = "'config_config'"  # what the library calls the config file
@@ -73,9 +73,8 @@ def run(body: Callable[[config_lib.Config], int | None], *required: str) -> NoRe
 
 
 def refuse(message: object) -> NoReturn:
-    """Ends the program with a message about its input."""
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(BAD_INPUT)
+    """Ends the program, in all its processes, with a message about its input."""
+    peers.end(BAD_INPUT, f"error: {message}")
 
 
 @contextlib.contextmanager

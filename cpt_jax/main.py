@@ -1,12 +1,14 @@
 """Trains one run: ``python -m cpt_jax.main --config=configs/fr_large.py --workdir=runs/fr_large``.
 
 The same command resumes a run that was stopped. ``--config.FIELD=VALUE`` overrides a field of the
-config; what follows a colon in ``--config=FILE:ARGUMENTS`` goes to the config file.
+config; what follows a colon in ``--config=FILE:ARGUMENTS`` goes to the config file. Started as
+several processes (docs/hosts.md), all of them train the one run.
 
 Exit codes, for whatever restarts runs: 0 finished and exported; 143 or 130 stopped by SIGTERM or
 Ctrl-C, the same command goes on; 1 a fault outside (a full disk, data that cannot be read, another
-process in the directory), the same command goes on once it is mended; 2 refused before any compute;
-3 too many updates were not finite, which a restart would only repeat.
+process in the directory, a process of this run that died), the same command goes on once it is
+mended; 2 refused before any compute; 3 too many updates were not finite, which a restart would only
+repeat. The processes of a run end with the same code.
 """
 
 import contextlib
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from cpt_jax import command
+from cpt_jax import command, hosts, peers
 from cpt_jax.config import Config
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 # Compiled programs; JAX_COMPILATION_CACHE_DIR names another place.
 CACHE = Path.home() / ".cache" / "cpt_jax" / "compiled"
 _PREFLIGHT = flags.DEFINE_bool("preflight", True, "Refuse to train where a check says stop.")
-FAULT, NOT_FINITE, SIGNAL = 1, 3, 128  # exit codes; SIGNAL + its number, as shells report it
+FAULT, NOT_FINITE, SIGNAL = peers.FAULT, 3, 128  # SIGNAL + its number, as shells report it
 
 
 def main(config: Config) -> int:
@@ -41,8 +43,7 @@ def main(config: Config) -> int:
             with command.refusing(ValueError):
                 workdir = closing.enter_context(remote.directory(command.WORKDIR.value))
         except OSError as error:  # an object store that does not answer
-            print(f"error: {error}", file=sys.stderr)
-            return FAULT
+            peers.end(FAULT, f"error: {error}")
         return _train(config, workdir, shown=remote.url_of(workdir) or str(workdir))
 
 
@@ -60,29 +61,34 @@ def _train(config: Config, workdir: Path, shown: str) -> int:
         with command.refusing(ValueError, FileNotFoundError):
             run = loop.prepare(config, workdir, check=functools.partial(_check, config, workdir))
     except OSError as error:  # a directory in use, a disk, a network: may be mended outside
-        print(f"error: {error}", file=sys.stderr)
-        return FAULT
+        peers.end(FAULT, f"error: {error}")
+    code = 0
     with signals.stop_wish() as wish:
         try:
-            print(f"exported to {shown}/{run.train(wish).name}")
+            export = run.train(wish)
+            said = f"exported to {shown}/{export.name}"
         except loop.Stopped as stopped:
             assert wish.signal is not None  # or it would not have stopped
-            print(stopped, file=sys.stderr)
-            return SIGNAL + wish.signal
+            code, said = SIGNAL + wish.signal, str(stopped)
         except (loop.NonFiniteError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return NOT_FINITE if isinstance(error, loop.NonFiniteError) else FAULT
-    return 0
+            not_finite = isinstance(error, loop.NonFiniteError)
+            peers.end(NOT_FINITE if not_finite else FAULT, f"error: {error}")
+    if jax.process_index() == 0:
+        print(said, file=sys.stderr if code else sys.stdout, flush=True)
+    peers.finish()
+    return code
 
 
 def _check(config: Config, workdir: Path, start: "Start", plans: "list[PhasePlan]") -> None:
     """Prints what the cheap half of a preflight warns of; refuses to go on where it says stop."""
+    import jax
+
     from cpt_jax.preflight.plan import check_plan
 
     lines = check_plan(config, start, plans, workdir)
     stops = [line for line in lines if line.level == "stop" and _PREFLIGHT.value]
     for line in lines:
-        if line.level != "ok" and line not in stops:
+        if line.level != "ok" and line not in stops and jax.process_index() == 0:
             print(line, file=sys.stderr, flush=True)
     if stops:
         said = "\n  ".join(f"{line.check}: {line.text}" for line in stops)
@@ -90,4 +96,10 @@ def _check(config: Config, workdir: Path, start: "Start", plans: "list[PhasePlan
 
 
 if __name__ == "__main__":
-    command.run(main, "workdir")
+    with peers.together():
+        try:
+            with command.refusing(ValueError):
+                hosts.start()
+        except OSError as fault:
+            peers.end(FAULT, f"error: {fault}")
+        command.run(main, "workdir")

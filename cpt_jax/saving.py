@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
-from cpt_jax import remote
+from cpt_jax import peers, remote
 from cpt_jax.checkpoint import ITEMS, Origin, directory, latest_step, reading, root_cause, run_id
 
 
@@ -51,7 +52,9 @@ class Checkpoints:
           keep_steps: steps that always stay.
         """
         self._run, self._id = run, run_id(run)
-        _set_aside_parts(run)
+        if jax.process_index() == 0:
+            _set_aside_parts(run)
+        peers.agree("its checkpoints", {})  # renamed before anyone lists them
         policies = [_Regular(every, keep), preservation_policy.CustomSteps(list(keep_steps))]
         options = ocp.CheckpointManagerOptions(
             preservation_policy=preservation_policy.AnyPreservationPolicy(policies),

@@ -23,29 +23,10 @@ PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 
 # Arrays flow one way: a module imports from its own room and from rooms to the left of it.
 ROAD = (
-    *(
-        "addresses",
-        "directories",
-        "memory",
-        "repositories",
-        "seeds",
-        "parsing",
-        "config",
-        "command",
-        "trees",
-    ),
-    *("sharding", "lock", "remote", "checkpoint", "saving", "telemetry", "data", "model"),
-    *(
-        "provenance",
-        "training",
-        "finetune",
-        "analysis",
-        "curate",
-        "report",
-        "preflight",
-        "twin",
-        "main",
-    ),
+    *("addresses", "directories", "memory", "repositories", "seeds", "parsing", "config", "peers"),
+    *("hosts", "command", "trees", "gathering", "sharding", "lock", "remote", "checkpoint"),
+    *("saving", "telemetry", "data", "model", "provenance"),
+    *("training", "finetune", "analysis", "curate", "report", "preflight", "twin", "main"),
 )
 # What only `convert/` and tests may import, and what the data path does without as well.
 NEVER = {"torch", "transformers"}

@@ -14,16 +14,26 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from cpt_jax import checkpoint, provenance, remote, saving, sharding, telemetry, trees
+from cpt_jax import (
+    checkpoint,
+    gathering,
+    peers,
+    provenance,
+    remote,
+    saving,
+    sharding,
+    telemetry,
+    trees,
+)
 from cpt_jax.config import Config, Phase
 from cpt_jax.data.mixture import first_rows
 from cpt_jax.data.sources import Source
-from cpt_jax.model import attention, flops, hub, modernbert
+from cpt_jax.model import attention, flops, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import optim
-from cpt_jax.training.card import model_card
+from cpt_jax.training.export import export
 from cpt_jax.training.plan import PhasePlan, plan_run
-from cpt_jax.training.start import Start, check_history, initial_params, prepare_start
+from cpt_jax.training.start import Start, check_history, identity, initial_params, prepare_start
 from cpt_jax.training.state import State, abstract_state, new_optimizer
 from cpt_jax.training.step import (
     compiler_options,
@@ -85,22 +95,27 @@ def prepare(
       OSError: ``workdir`` cannot be written, or another process trains in it.
     """
     mesh = mesh or sharding.make_mesh(axes=config.mesh)
+    first = jax.process_index() == 0  # it writes for all
     with contextlib.ExitStack() as undo:
-        if jax.process_index() == 0:
+        if first:
             undo.callback(remote.own(workdir).release)
         start, plans = plan_phases(config, workdir, mesh)
         check(start, plans)
         check_history(config, workdir)
         if config.logging.wandb_project:
             telemetry.Tracker.check()
+        latest = checkpoint.latest_step(workdir)
+        peers.agree("the run", identity(start, latest))
         params, init = None, {}
-        if checkpoint.latest_step(workdir) is None:
+        if latest is None:
             placed = sharding.placement(mesh, start.spec.param_shapes())
             # Before anything is written: it may fail.
             params = initial_params(config, start.spec, sharding.named(mesh, placed.params))
             init = provenance.describe_init(config.init.source)
-        checkpoint.open_run(workdir, start.description)
-        provenance.record_start(workdir, init, step=checkpoint.latest_step(workdir) or 0)
+        if first:
+            checkpoint.open_run(workdir, start.description)
+            provenance.record_start(workdir, init, step=latest or 0)
+        peers.agree("the run directory", {})
         with jax.set_mesh(mesh):
             run = Run(config, workdir, mesh, start, plans, params)
         run.closing = undo.pop_all()
@@ -217,7 +232,7 @@ class Run:
                     if self.step < plan.stop_step:
                         self._phase(plan, stop)
                 assert self.step >= self.plans[-1].stop_step, "the data ended before the run"
-            return self.export()
+            return export(self.config, self.start.spec, self.state.params, self.workdir, self.step)
 
     def _begin(self) -> None:
         """Takes the log back to the state's step, and measures what nothing was trained of yet."""
@@ -228,27 +243,6 @@ class Run:
         elif self.step < self.plans[-1].stop_step:
             phase = next(plan.phase.name for plan in self.plans if self.step < plan.stop_step)
             self.progress.say(f"resuming at step {self.step} (phase {phase})")
-
-    def export(self) -> Path:
-        """Writes the Hugging Face directory, unless an earlier start of this run did."""
-        directory = self.workdir / "export"
-        whole = all((directory / name).is_file() for name in (hub.CONFIG, hub.WEIGHTS))
-        if not whole and jax.process_index() == 0:
-            try:
-                hub.save(
-                    directory,
-                    self.start.spec,
-                    self.state.params,
-                    dtype=self.config.export.dtype,
-                    tokenizer_dir=Path(self.config.data.sources[0].path),
-                    card=model_card(self.workdir, self.step, license=self.config.export.license),
-                )
-            except Exception as error:  # safetensors has its own
-                raise OSError(
-                    f"{directory}: the model could not be written: {error}\nThe last checkpoint is "
-                    "complete: the same command writes the model once that is mended"
-                ) from error
-        return directory
 
     def _phase(self, plan: PhasePlan, stop: Callable[[int], bool]) -> None:
         config = self.config
@@ -343,7 +337,8 @@ class Run:
         )
         passes = plan.mixture.epochs_after((self.step - plan.first_step) * plan.phase.batch_size)
         epochs = {f"epochs/{name}": count for name, count in passes.items()}
-        rows = zlib.crc32(batch["rows"].tobytes(), zlib.crc32(batch["sources"].tobytes()))
+        drawn = [gathering.all_rows(batch[name]).tobytes() for name in ("sources", "rows")]
+        rows = zlib.crc32(drawn[1], zlib.crc32(drawn[0]))
         skipped = self.step - (self._updates() - self.start.origin.updates)
         self._write("train", plan, **metrics, skipped=skipped, **epochs, rows=f"{rows:08x}", **rate)
         self.checkpoints.check()

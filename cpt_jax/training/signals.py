@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -22,20 +23,25 @@ class StopWish:
         self.signal: signal.Signals | None = None
 
     def __call__(self, step: int) -> bool:
-        """Whether this is the step to stop at: the same on all hosts, whichever got the signal."""
-        if jax.process_count() > 1 and multihost_utils.reached_preemption_sync_point(step):
-            self.signal = signal.SIGTERM
-        return self.signal is not None
+        """Whether this is the step to stop at: the same in all processes, whichever was told."""
+        if jax.process_count() == 1:
+            return self.signal is not None
+        if not multihost_utils.reached_preemption_sync_point(step):
+            return False
+        told = multihost_utils.process_allgather(np.int32(self.signal or 0))
+        self.signal = signal.SIGINT if signal.SIGINT in told else signal.SIGTERM
+        return True
 
 
 @contextlib.contextmanager
 def stop_wish() -> Iterator[StopWish]:
     """Within it the first SIGTERM or SIGINT is a wish; the second acts as it always does.
 
-    Of several hosts' processes, SIGTERM belongs to JAX's preemption service, which makes them agree
-    on a step.
+    Where a run has several processes, SIGTERM belongs to JAX's preemption service, which makes
+    them agree on a step; a SIGINT is handed on to it.
     """
     wish = StopWish()
+    alone = jax.process_count() == 1
     before = {}
 
     def restore() -> None:
@@ -47,9 +53,11 @@ def stop_wish() -> Iterator[StopWish]:
         restore()
         text = f"{wish.signal.name}: saving after this step; once more stops without saving\n"
         os.write(2, text.encode())  # print may be what was interrupted
+        if not alone:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    if jax.process_count() == 1:
-        before.update({number: signal.signal(number, note) for number in STOPPING})
+    for number in STOPPING if alone else (signal.SIGINT,):
+        before[number] = signal.signal(number, note)
     try:
         yield wish
     finally:

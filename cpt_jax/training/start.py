@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import json
 import sys
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import jax
 from jax.sharding import NamedSharding
 
 from cpt_jax import checkpoint, remote, sharding, telemetry
+from cpt_jax.addresses import without_keys
 from cpt_jax.config import Config, phase_steps, to_dict
 from cpt_jax.data.sources import Source, open_source, prepare_command, shared_tokenizer
 from cpt_jax.data.tokenizer import other_words
@@ -114,6 +116,21 @@ def _corpus(source: Source) -> dict[str, Any]:
     }
 
 
+def identity(start: Start, latest: int | None) -> dict[str, Any]:
+    """Returns what all processes of a run must have in common before any of them computes.
+
+    Args:
+      start: what the run starts from.
+      latest: step of its latest checkpoint.
+    """
+    hashed = {
+        name: hashlib.sha256(json.dumps(start.description[name]).encode()).hexdigest()[:12]
+        for name in ("config", "data", "model", "origin")
+    }
+    command = [without_keys(word) for word in sys.argv[1:]]
+    return {"command": command, **hashed, "latest checkpoint": latest, "jax": jax.__version__}
+
+
 def check_history(config: Config, workdir: Path) -> None:
     """Makes sure that what a run in ``workdir`` has written goes with what is asked of it now.
 
@@ -136,10 +153,11 @@ def check_history(config: Config, workdir: Path) -> None:
                 "checkpoint: they were deleted. Put checkpoints/ back; or, to train from the "
                 "beginning, delete the run directory or name another --workdir"
             )
-        print(
-            f"{workdir}: stopped at step {reached} before its first checkpoint: starting anew",
-            file=sys.stderr,
-        )
+        if jax.process_index() == 0:
+            print(
+                f"{workdir}: stopped at step {reached} before its first checkpoint: starting anew",
+                file=sys.stderr,
+            )
     if (export / "config.json").is_file():
         there = hub.read_json(export / "config.json").get("dtype")
         if there != config.export.dtype:

@@ -1,0 +1,113 @@
+"""Several processes on this machine, as on several hosts: for tests, and to try things.
+
+``python -m launch.local -n 2 -- python -m cpt_jax.main --config=... --workdir=...``
+
+Each line they write is shown with the number of its process before it. SIGTERM and Ctrl-C go to
+all of them. When one fails, which and how is said, the others get a minute to end by themselves,
+and the exit status is that of the first that failed: 128 and the signal's number where a signal
+ended it, as shells report it.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from cpt_jax import peers
+
+PATIENCE = 60.0  # seconds for the others to end, once one has failed
+
+
+def environment(process: int, processes: int, port: int, devices: int) -> dict[str, str]:
+    """Returns what tells a process which of how many it is, and which devices are its own."""
+    first = process * devices
+    return {
+        **os.environ,
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        "JAX_NUM_PROCESSES": str(processes),
+        "JAX_PROCESS_ID": str(process),
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_LOCAL_DEVICE_IDS": ",".join(map(str, range(first, first + devices))),  # GPUs
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def show(source: IO[bytes], process: int, sink: IO[bytes]) -> None:
+    """Passes lines on, whole, until there are no more."""
+    for line in source:
+        sink.write(b"[%d] %s\n" % (process, line.rstrip(b"\n")))
+        sink.flush()
+
+
+def wait(children: Sequence[subprocess.Popen]) -> int:
+    """Waits for all processes to end; returns the exit status of the first that failed."""
+    first_failure, deadline = 0, float("inf")
+    running = dict(enumerate(children))
+    while running:
+        for process, child in list(running.items()):
+            if child.poll() is None:
+                continue
+            del running[process]
+            code = child.returncode if child.returncode >= 0 else 128 - child.returncode
+            if code and not first_failure:
+                first_failure, deadline = code, time.monotonic() + PATIENCE
+                how = f"ended with exit status {code}"
+                if child.returncode < 0:
+                    how = f"was ended by {signal.Signals(-child.returncode).name}"
+                print(f"process {process} of {len(children)} {how}", file=sys.stderr, flush=True)
+        if time.monotonic() > deadline:
+            for process, child in running.items():
+                print(f"process {process} does not end: killed", file=sys.stderr, flush=True)
+                child.kill()
+            deadline = float("inf")
+        time.sleep(0.05)
+    return first_failure
+
+
+def main() -> int:
+    """Starts the processes, and waits for them."""
+    parser = argparse.ArgumentParser(prog="python -m launch.local", description=__doc__)
+    parser.add_argument("-n", type=int, required=True, metavar="N", help="processes")
+    parser.add_argument(
+        "--devices-per-process", type=int, default=1, metavar="K", help="of the CPU, or GPUs"
+    )
+    parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="what each of them runs")
+    given = parser.parse_args()
+    if given.n < 1 or given.devices_per_process < 1:
+        parser.error("-n and --devices-per-process are at least 1")
+    port = peers.free_port()
+    children, readers = [], []
+    for process in range(given.n):
+        child = subprocess.Popen(
+            given.command,
+            env=environment(process, given.n, port, given.devices_per_process),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C of the terminal comes to them through us, once
+        )
+        children.append(child)
+        for source, sink in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
+            assert source is not None
+            reader = threading.Thread(target=show, args=(source, process, sink.buffer))
+            reader.start()
+            readers.append(reader)
+
+    def forward(number: int, _) -> None:
+        for child in children:
+            child.send_signal(number)  # does nothing to one that has ended
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+    code = wait(children)
+    for reader in readers:
+        reader.join()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
