@@ -7,15 +7,21 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 
-def all_rows(part: np.ndarray) -> np.ndarray:
-    """Returns the rows [B, ...] of which each process holds its part [B/P, ...], in their order.
+def all_rows(held: np.ndarray, part: int) -> np.ndarray:
+    """Returns one number for each row of a batch, [B], of which a process holds its part alone.
 
-    For int32 and int64, and for small things: all processes get all rows, and wait for each other.
+    All processes get all of them, and wait for each other.
+
+    Args:
+      held: int32 or int64, [B / parts], of this process's rows.
+      part: which part of the batch they are; several processes may hold the same.
     """
     if jax.process_count() == 1:
-        return part
-    halves = np.ascontiguousarray(part).view(np.int32)  # JAX would cut int64 down to int32
-    return np.asarray(multihost_utils.process_allgather(halves, tiled=True)).view(part.dtype)
+        return held
+    words = np.ascontiguousarray(held).view(np.int32)  # JAX would cut int64 down to int32
+    parts, words = multihost_utils.process_allgather((np.int32(part), words))
+    _, holders = np.unique(parts, return_index=True)
+    return np.ascontiguousarray(words[holders]).reshape(-1).view(held.dtype)
 
 
 def fetch(arrays: Mapping[str, jax.Array]) -> Iterator[tuple[str, np.ndarray]]:

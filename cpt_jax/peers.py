@@ -159,13 +159,13 @@ class Link:
         """
         time.sleep(2.0)
 
-    def end(self, code: int, message: str) -> NoReturn:
-        """See the function of this name."""
+    def end(self, code: int, message: str, heard: bool = False) -> NoReturn:
+        """See the function of this name; ``heard`` if `hear` was called for what has failed."""
         if self._finished:  # the others are on their way out
             if message:
                 _say(message)
             _exit(code)
-        if code == FAULT:
+        if code == FAULT and not heard:
             self.hear()
         if self.process == 0:
             self._end_all(code, message)
@@ -235,11 +235,12 @@ class Link:
                 if "end" in message and self.process == 0:
                     whose = f"process {peer.process} of {self.processes}: "
                     text = message["message"]
-                    self._end_all(message["end"], text and whose + text)
-                if "end" in message:
+                    _daemon(self._end_all, message["end"], text and whose + text)
+                elif "end" in message:
                     self._exit_once(message["end"], message["message"])
-                self._finished |= message.get("finished", False)
-                peer.inbox.put(message)
+                else:
+                    self._finished |= message.get("finished", False)
+                    peer.inbox.put(message)
         peer.gone.set()
         if self._finished:
             return
@@ -372,4 +373,4 @@ def together() -> Iterator[None]:
             raise
         _link.hear()
         sys.excepthook(type(error), error, error.__traceback__)
-        end(FAULT, f"error: {type(error).__name__}: {error}")
+        _link.end(FAULT, f"error: {type(error).__name__}: {error}", heard=True)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tiny_corpus
 
-from cpt_jax.data.mixture import Interleaving, Mixture, batches, first_rows
+from cpt_jax.data.mixture import Interleaving, Mixture, batches, rows_at
 from cpt_jax.data.sources import Source, open_source, shared_tokenizer
 from cpt_jax.seeds import hash_seed
 
@@ -293,7 +293,7 @@ def test_sources_that_do_not_go_together(tmp_path, tokenizer, sources):
 
 STALLED = """
 import os, sys
-from cpt_jax.data.mixture import Mixture, batches, first_rows
+from cpt_jax.data.mixture import Mixture, batches, rows_at
 from cpt_jax.data.sources import open_source
 
 source = open_source(sys.argv[1])
@@ -301,7 +301,7 @@ shard = source.path / "shards" / "00000-000.array_record"
 shard.unlink()
 os.mkfifo(shard)  # opening it waits for a writer, and none comes
 try:
-    next(first_rows(source, 2, stall_seconds=0.5))
+    next(rows_at(source, [0, 1], stall_seconds=0.5))
 except TimeoutError as error:
     print(error)
 mixture = Mixture({"c": source}, {"c": 1}, 7)
@@ -327,10 +327,10 @@ def test_a_stalled_reader_is_named_and_the_program_ends(tmp_path, tokenizer, rep
     assert re.match(message, line)
 
 
-def test_first_rows(sources):
+def test_rows_at(sources):
     web = sources["web"]
-    found = list(first_rows(web, 5))
-    assert [row["row"] for row in found] == list(range(5))
+    found = list(rows_at(web, [4, 0, 2]))
+    assert [row["row"] for row in found] == [4, 0, 2]
     for row in found:
         np.testing.assert_array_equal(row["input_ids"], web[row["row"]]["input_ids"])
 

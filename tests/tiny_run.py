@@ -2,7 +2,6 @@
 
 import copy
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +125,14 @@ def state(run: Path, step: int) -> dict[str, np.ndarray]:
     """Parameters, moments and count of a checkpoint, by name, read without the run's code."""
     import orbax.checkpoint as ocp
 
-    with ocp.PyTreeCheckpointer() as reader, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no shardings given: that is the point
-        items = {
-            name: reader.restore((run / "checkpoints" / str(step) / name).absolute())
-            for name in ("params", "opt_state")
-        }
+    items = {}
+    with ocp.PyTreeCheckpointer() as reader:
+        for name in ("params", "opt_state"):
+            path = (run / "checkpoints" / str(step) / name).absolute()
+            there = reader.metadata(path).item_metadata.tree
+            # Not to devices: those that it was saved on may not be here.
+            whole = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), there)
+            items[name] = reader.restore(path, restore_args=whole)
     leaves = jax.tree_util.tree_flatten_with_path(items)[0]
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 

@@ -5,7 +5,7 @@ import math
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, cast
@@ -199,11 +199,11 @@ def batches(
     )
 
 
-def first_rows(
-    source: Source, count: int, stall_seconds: float = STALL_SECONDS
+def rows_at(
+    source: Source, rows: Sequence[int], stall_seconds: float = STALL_SECONDS
 ) -> Generator[dict[str, Any], None, None]:
-    """Yields rows 0 .. count - 1 of a source. Raises what `batches` raises when asked for one."""
-    return _read_ahead(source.__getitem__, count, source.reading, 1, 4, stall_seconds)
+    """Yields these rows of a source, in this order. Raises what `batches` raises, when asked."""
+    return _read_ahead(lambda i: source[rows[i]], len(rows), source.reading, 1, 4, stall_seconds)
 
 
 def _read_ahead(

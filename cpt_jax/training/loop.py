@@ -26,7 +26,7 @@ from cpt_jax import (
     trees,
 )
 from cpt_jax.config import Config, Phase
-from cpt_jax.data.mixture import first_rows
+from cpt_jax.data.mixture import rows_at
 from cpt_jax.data.sources import Source
 from cpt_jax.model import attention, flops, modernbert
 from cpt_jax.model.spec import ModelSpec
@@ -337,7 +337,9 @@ class Run:
         )
         passes = plan.mixture.epochs_after((self.step - plan.first_step) * plan.phase.batch_size)
         epochs = {f"epochs/{name}": count for name, count in passes.items()}
-        drawn = [gathering.all_rows(batch[name]).tobytes() for name in ("sources", "rows")]
+        drawn = [
+            gathering.all_rows(batch[name], self.part).tobytes() for name in ("sources", "rows")
+        ]
         rows = zlib.crc32(drawn[1], zlib.crc32(drawn[0]))
         skipped = self.step - (self._updates() - self.start.origin.updates)
         self._write("train", plan, **metrics, skipped=skipped, **epochs, rows=f"{rows:08x}", **rate)
@@ -369,22 +371,21 @@ class Run:
             self._write("eval", plan, source=name, **fields)
 
     def _heldout_batches(self, source: Source):
-        """Yields the first held-out rows in batches of one shape, filled up with padding."""
+        """Yields this host's part of the first held-out rows, in batches filled up with padding."""
         size = self.config.evaluation.batch_size
         count = min(len(source), self.config.evaluation.rows_per_source)
-        shape = (size, self.config.data.seq_len)
-        rows = first_rows(source, count)
-        for first in range(0, count, size):
+        part = range(self.part * size // self.parts, (self.part + 1) * size // self.parts)
+        shape = (len(part), self.config.data.seq_len)
+        batches = [[first + i for i in part] for first in range(0, count, size)]
+        rows = rows_at(source, [row for batch in batches for row in batch if row < count])
+        for ordinals in batches:
             batch = {
                 "input_ids": np.full(shape, self.start.spec.pad_token_id or 0, np.int32),
                 "segment_ids": np.zeros(shape, np.int32),
-                "ordinals": np.arange(first, first + size, dtype=np.uint32),
+                "ordinals": np.array(ordinals, np.uint32),
             }
-            for i in range(min(size, count - first)):
+            for i in range(sum(row < count for row in ordinals)):
                 row = next(rows)
-                batch["input_ids"][i], batch["segment_ids"][i] = (
-                    row["input_ids"],
-                    row["segment_ids"],
-                )
-            part = slice(self.part * size // self.parts, (self.part + 1) * size // self.parts)
-            yield {name: array[part] for name, array in batch.items()}
+                for name in ("input_ids", "segment_ids"):
+                    batch[name][i] = row[name]
+            yield batch
