@@ -10,11 +10,11 @@ ended it, as shells report it.
 
 import argparse
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import IO
 
@@ -46,27 +46,33 @@ def show(source: IO[bytes], process: int, sink: IO[bytes]) -> None:
 
 def wait(children: Sequence[subprocess.Popen]) -> int:
     """Waits for all processes to end; returns the exit status of the first that failed."""
-    first_failure, deadline = 0, float("inf")
-    running = dict(enumerate(children))
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def watch(process: int) -> None:
+        children[process].wait()
+        ended.put(process)
+
+    for process in range(len(children)):
+        threading.Thread(target=watch, args=(process,), daemon=True).start()
+    running, failure, patience = set(range(len(children))), 0, None
     while running:
-        for process, child in list(running.items()):
-            if child.poll() is None:
-                continue
-            del running[process]
-            code = child.returncode if child.returncode >= 0 else 128 - child.returncode
-            if code and not first_failure:
-                first_failure, deadline = code, time.monotonic() + PATIENCE
-                how = f"ended with exit status {code}"
-                if child.returncode < 0:
-                    how = f"was ended by {signal.Signals(-child.returncode).name}"
-                print(f"process {process} of {len(children)} {how}", file=sys.stderr, flush=True)
-        if time.monotonic() > deadline:
-            for process, child in running.items():
+        try:
+            process = ended.get(timeout=patience)
+        except queue.Empty:
+            for process in running:
                 print(f"process {process} does not end: killed", file=sys.stderr, flush=True)
-                child.kill()
-            deadline = float("inf")
-        time.sleep(0.05)
-    return first_failure
+                children[process].kill()
+            patience = None
+            continue
+        running.remove(process)
+        status = children[process].returncode
+        if status and not failure:
+            how = f"ended with exit status {status}"
+            if status < 0:
+                how = f"was ended by {signal.Signals(-status).name}"
+            print(f"process {process} of {len(children)} {how}", file=sys.stderr, flush=True)
+            failure, patience = status if status > 0 else 128 - status, PATIENCE
+    return failure
 
 
 def main() -> int:

@@ -1,0 +1,291 @@
+"""Runs of several real processes: one run in two or four, killed, stopped, and gone on with.
+
+Cases 29, 33, 36 and 37 of the project's list of faults, as far as several processes show them.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_run
+
+from cpt_jax import config as config_lib
+from cpt_jax.data.sources import open_source
+from cpt_jax.lock import Lock
+
+CLM_STEPS, DECAY_STEPS, EVERY = 14, 10, 4
+LAST = CLM_STEPS + DECAY_STEPS
+CONFIG = """
+import json, pathlib
+from ml_collections import ConfigDict
+def get_config():
+    return ConfigDict(json.loads((pathlib.Path(__file__).parent / "config.json").read_text()))
+"""
+
+
+class Launched:
+    """`launch.local`, with what its processes write."""
+
+    def __init__(self, root: Path, workdir: Path, processes: int, *arguments: str):
+        own = Path(__file__).parents[1]
+        self.workdir = workdir
+        train = f"-m cpt_jax.main --config={root}/config.py --workdir={workdir}".split()
+        command = [sys.executable, *train, *arguments]
+        if arguments:  # to be read by a shell, which knows JAX_PROCESS_ID
+            command = ["sh", "-c", " ".join([f"exec {sys.executable}", *train, *arguments])]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "launch.local", "-n", str(processes), "--", *command],
+            cwd=own,
+            env=os.environ | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[tuple[float, str]] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            self.lines.extend((time.monotonic(), line.rstrip("\n")) for line in lines)
+
+    @property
+    def said(self) -> list[str]:
+        """What was written, without gloo's greetings."""
+        return [line for _, line in self.lines if "[Gloo] Rank" not in line]
+
+    def of(self, rank: int) -> list[str]:
+        """What one process wrote."""
+        return [line[4:] for line in self.said if line.startswith(f"[{rank}] ")]
+
+    def pid(self, rank: int) -> int:
+        """The process of this number."""
+        parent = self.process.pid
+        for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if f"JAX_PROCESS_ID={rank}" in Path(f"/proc/{pid}/environ").read_text().split("\0"):
+                return int(pid)
+        raise AssertionError(f"no process {rank} of {parent}")
+
+    def when(self, step: int, deadline: float = 120) -> "Launched":
+        """Waits until metrics.jsonl tells of a step."""
+        until, file = time.monotonic() + deadline, self.workdir / "metrics.jsonl"
+        while True:
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < until, self.said
+            whole = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+            if whole and json.loads(whole[-1])["step"] >= step:
+                return self
+            time.sleep(0.005)
+
+    def send(self, rank: int, number: int) -> "Launched":
+        os.kill(self.pid(rank), number)
+        return self
+
+    def end(self, deadline: float = 120) -> int:
+        """Waits for the end, and returns the exit status."""
+        try:
+            return self.process.wait(deadline)
+        finally:
+            self.process.kill()
+            self._reader.join()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("corpora")
+    tiny_run.corpus(root, "a", 150, seed=1)
+    tiny_run.corpus(root, "b", 40, seed=2)
+    raw = tiny_run.raw_config(root, clm_steps=CLM_STEPS, decay_steps=DECAY_STEPS)
+    raw["checkpoint"] = {"every_steps": EVERY, "keep": 20}
+    raw["evaluation"] |= {"every_steps": 100, "rows_per_source": 6, "batch_size": 4}
+    (root / "config.json").write_text(json.dumps(raw))
+    (root / "config.py").write_text(CONFIG)
+    return root
+
+
+@pytest.fixture(scope="module")
+def one(root) -> Path:
+    """The run in one process, on one device."""
+    return tiny_run.train(json.loads((root / "config.json").read_text()), root / "one")
+
+
+@pytest.fixture(scope="module")
+def two(root) -> Launched:
+    launched = Launched(root, root / "two", 2)
+    assert launched.end() == 0, launched.said
+    return launched
+
+
+@pytest.fixture(scope="module")
+def killed(root) -> dict[int, Launched]:
+    """One run of two processes, of which 1 and then 0 are killed; by the number of the killed."""
+    starts = {}
+    for rank, step in ((1, 6), (0, 16)):
+        starts[rank] = Launched(root, root / "killed", 2).when(step).send(rank, signal.SIGKILL)
+        starts[rank].killed = time.monotonic()
+        starts[rank].code = starts[rank].end()
+    return starts
+
+
+@pytest.fixture(scope="module")
+def stopped(root) -> Launched:
+    """A run of four processes, of which one, not the first, is asked to stop."""
+    launched = Launched(root, root / "stopped", 4).when(5).send(2, signal.SIGTERM)
+    launched.code = launched.end()
+    return launched
+
+
+def assert_close(ours: Path, expected: Path, steps: tuple[int, ...]) -> None:
+    """The same rows, counts and names; numbers and states to the rounding of sums in fp32."""
+    got, wanted = tiny_run.metrics(ours), tiny_run.metrics(expected)
+    assert len(got) == len(wanted)
+    for mine, other in zip(got, wanted, strict=True):
+        numbers = {key for key, value in other.items() if isinstance(value, float)}
+        assert {k: v for k, v in mine.items() if k not in numbers} == {
+            k: v for k, v in other.items() if k not in numbers
+        }
+        # A loss is a sum of 100 terms over devices in another order; norms square that.
+        np.testing.assert_allclose(
+            [mine[key] for key in numbers], [other[key] for key in numbers], rtol=1e-5
+        )
+    for step in steps:
+        state, wanted_state = tiny_run.state(ours, step), tiny_run.state(expected, step)
+        assert state.keys() == wanted_state.keys()
+        for name, value in wanted_state.items():
+            scale = np.abs(value).max()
+            np.testing.assert_allclose(state[name] / scale, value / scale, atol=1e-5)
+
+
+def assert_equal(ours: Path, expected: Path) -> None:
+    assert tiny_run.metrics(ours) == tiny_run.metrics(expected)
+    state, wanted = tiny_run.state(ours, LAST), tiny_run.state(expected, LAST)
+    assert state.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(state[name], value)
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (ours / "export" / name).read_bytes() == (expected / "export" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_run(one, two):
+    assert_close(two.workdir, one, (EVERY, CLM_STEPS, LAST))
+    digests = [line["rows"] for line in tiny_run.metrics(two.workdir, "train")]
+    assert len(set(digests)) == LAST
+    assert two.of(0)[-1] == f"exported to {two.workdir / 'export'}"
+    assert two.of(1) == []  # one writer
+    assert len((two.workdir / "starts.jsonl").read_text().splitlines()) == 1
+    assert not (two.workdir / "run.lock").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [1, 0])
+def test_when_a_process_is_killed_the_others_say_so_and_end(killed, victim):
+    """Within a minute, with status 1, and nothing of C++ or Python after the message."""
+    launched, other = killed[victim], 1 - victim
+    assert launched.code == 128 + signal.SIGKILL  # of the first that failed
+    assert f"process {victim} of 2 was ended by SIGKILL" in launched.said
+    assert f"process {other} of 2 ended with exit status 1" not in launched.said  # the first only
+    assert launched.of(other)[-1].startswith(f"error: process {victim} of 2 has died")
+    at = max(at for at, line in launched.lines if line.startswith(f"[{other}] "))
+    assert at - launched.killed < 60
+    assert not [line for line in launched.said if "stack trace" in line or "Traceback" in line]
+
+
+@pytest.mark.slow
+def test_a_run_whose_processes_were_killed_ends_bit_identical(root, killed, two):
+    last = Launched(root, killed[0].workdir, 2)
+    assert last.end() == 0, last.said
+    assert any(line.startswith("resuming at step 16 ") for line in last.of(0))
+    assert any(line.startswith("resuming at step 4 ") for line in killed[0].of(0))
+    assert_equal(last.workdir, two.workdir)
+
+
+@pytest.mark.slow
+def test_one_process_asked_to_stop_stops_all_and_fewer_go_on(root, stopped, one):
+    """Saved by four, gone on with by two, stopped there by Ctrl-C, and ended by one."""
+    assert stopped.code == 128 + signal.SIGTERM, stopped.said
+    step = tiny_run.last_step(stopped.workdir)
+    assert 5 <= step < LAST
+    assert stopped.of(0)[-1].startswith(f"stopped at step {step} of {LAST} and saved")
+    assert not [line for line in stopped.said if "stack trace" in line or "Traceback" in line]
+    workdir = root / "fewer"
+    shutil.copytree(stopped.workdir, workdir)
+    fewer = Launched(root, workdir, 2).when(step + 3)
+    fewer.process.send_signal(signal.SIGINT)
+    assert fewer.end() == 128 + signal.SIGINT, fewer.said
+    assert step < tiny_run.last_step(workdir) < LAST
+    tiny_run.train(json.loads((root / "config.json").read_text()), workdir)
+    assert_close(workdir, one, (step, LAST))
+
+
+@pytest.mark.slow
+def test_processes_that_were_told_different_things_are_refused(root):
+    """Another seed in one of them, before anything is computed or written."""
+    launched = Launched(root, root / "differ", 2, "--config.seed=$JAX_PROCESS_ID")
+    assert launched.end() == 2
+    assert launched.of(1) == []
+    said = "\n".join(launched.of(0))
+    assert said.count("error:") == 1
+    assert re.search(r"'--config.seed=0'\] in process 0, .*'--config.seed=1'\] in process 1", said)
+    assert re.search(r"config: '\w{12}' in process 0, '\w{12}' in process 1", said)
+    assert not (root / "differ").exists()
+
+
+@pytest.mark.slow
+def test_a_refusal_of_the_first_ends_all_with_one_message(root):
+    """The directory has an owner, which only process 0 learns."""
+    lock = Lock(root / "owned")
+    launched = Launched(root, root / "owned", 2)
+    assert launched.end() == 1
+    assert launched.of(1) == []
+    (said,) = launched.of(0)
+    assert said.startswith(f"error: {root / 'owned'} is in use by process {os.getpid()}")
+    lock.release()
+
+
+@pytest.fixture
+def counted(root, monkeypatch) -> list[tuple[str, int]]:
+    """The reads of sources, as (corpus, row)."""
+    reads = []
+    kind = type(open_source(root / "a"))
+    read = kind.__getitem__
+
+    def count(self, index):
+        reads.append((self.path.name, int(index)))
+        return read(self, index)
+
+    monkeypatch.setattr(kind, "__getitem__", count)
+    return reads
+
+
+def test_a_host_reads_its_own_rows_alone(root, counted):
+    """Of 3 batches of 4 rows each of 4 hosts reads 3 rows, together those that one would read."""
+    from cpt_jax.checkpoint import Origin
+    from cpt_jax.training.plan import plan_run
+
+    raw = json.loads((root / "config.json").read_text())
+    raw["phases"] = [raw["phases"][0] | {"tokens": 3 * tiny_run.STEP}]
+    raw["phases"][0]["learning_rate"]["warmup_tokens"] = 0
+    config = config_lib.parse(raw)
+    sources = {s.name: open_source(s.path) for s in config.data.sources}
+    (phase,) = plan_run(config, sources, Origin())
+
+    def read(host: int, hosts: int) -> list[tuple[str, int]]:
+        counted.clear()
+        for _ in phase.batches(0, host=host, hosts=hosts, threads=2, prefetch=2):
+            pass
+        return sorted(counted)
+
+    parts = [read(host, 4) for host in range(4)]
+    assert [len(part) for part in parts] == [3] * 4
+    assert sorted(row for part in parts for row in part) == read(0, 1)
