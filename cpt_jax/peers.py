@@ -194,15 +194,18 @@ class Link:
                     ) from None
                 except (ValueError, KeyError, TypeError, OSError):
                     continue
-                if count != self.processes or number in self._peers or not 0 < number < count:
-                    raise ValueError(
+                taken = number in self._peers or not 0 < number < count
+                self._peers[len(self._peers) + 1 if taken else number] = peer
+                if taken or count != self.processes:
+                    fault = (
                         f"a process came to {self._address} as number {number} of {count}, and "
                         f"process 0 waits for {self.processes} with numbers of their own: "
                         "JAX_PROCESS_ID or JAX_NUM_PROCESSES is wrong on one host, or two runs "
                         "have the same address"
                     )
+                    self._tell({"fault": fault})
+                    raise ValueError(fault)
                 peer.process = number
-                self._peers[number] = peer
 
     def _report_to_first(self, port: int, deadline: float, timeout: float) -> int:
         problem: object = "no answer"
@@ -217,6 +220,8 @@ class Link:
                 problem = error
                 time.sleep(min(0.3, max(left, 0)))
                 continue
+            if "fault" in welcome:
+                raise ValueError(welcome["fault"])
             peer.process = 0
             self._peers[0] = peer
             return welcome["port"]
@@ -333,7 +338,14 @@ def _listener(host: str, port: int) -> socket.socket:
     with contextlib.suppress(OSError):
         if socket.gethostbyname(host).startswith("127."):
             return socket.create_server((host, port), backlog=1024)
-    return socket.create_server(("", port), backlog=1024)
+    with contextlib.suppress(OSError):
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True
+        )
+    try:
+        return socket.create_server(("", port), backlog=1024)
+    except OSError as error:
+        raise OSError(f"process 0 cannot listen at port {port}: {error.strerror}") from error
 
 
 def _daemon(target: Any, *arguments: Any) -> None:

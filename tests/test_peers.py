@@ -23,15 +23,21 @@ with peers.together():
 """
 
 
-def start(body: str, ranks=(0, 1, 2), count: int = 3, wait: float = 60, repo=None) -> dict:
-    """Starts processes that join each other and run ``body``, which knows its ``rank``."""
+def start(
+    body: str, ranks=(0, 1, 2), count: int = 3, wait: float = 60, repo=None, other=None
+) -> dict:
+    """Starts processes that join each other and run ``body``, which knows its ``rank``.
+
+    ``other`` is what the environment of all but the first holds besides.
+    """
     address = f"127.0.0.1:{peers.free_port()}"
     return {
         rank: subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
             env=os.environ
             | {"RANK": str(rank), "COUNT": str(count), "ADDRESS": address}
-            | {"WAIT": str(wait), "BODY": body},
+            | {"WAIT": str(wait), "BODY": body}
+            | (other or {} if rank else {}),
             cwd=repo,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -133,6 +139,16 @@ def test_who_is_missing_is_named_with_the_address(repo):
     assert set(codes.values()) == {1}
     assert re.search(r"processes \[2\] did not come to 127.0.0.1:\d+ within 2 s", errors[0])
     assert re.search(r"process 0 was not found at 127.0.0.1:\d+ within 2 s", errors[1])
+
+
+@pytest.mark.parametrize("other", [{"COUNT": "3"}, {"RANK": "2"}])
+def test_processes_that_count_differently_are_told(other, repo):
+    """One of 2 and one of 3; or a number 2 of 2, which count from 0."""
+    processes = start("", ranks=(0, 1), count=2, repo=repo, other=other)
+    codes, errors = ends(processes)
+    assert set(codes.values()) == {1}
+    for said in errors.values():
+        assert "and process 0 waits for 2 with numbers of their own" in said.splitlines()[-1]
 
 
 def test_strangers_do_not_count(repo):
