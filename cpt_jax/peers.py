@@ -130,8 +130,7 @@ class Link:
         self._peers: dict[int, _Peer] = {}
         deadline = time.monotonic() + timeout
         if process == 0:
-            self.port = free_port()
-            self._receive_all(int(port), deadline, timeout)
+            self.port = self._receive_all(int(port), deadline, timeout)
             self._tell({"port": self.port})
         else:
             self.port = self._report_to_first(int(port), deadline, timeout)
@@ -175,7 +174,8 @@ class Link:
         _say(message)
         _exit(code)
 
-    def _receive_all(self, port: int, deadline: float, timeout: float) -> None:
+    def _receive_all(self, port: int, deadline: float, timeout: float) -> int:
+        """Waits for the others to come to a port, and returns another one that is free."""
         with _listener(self.host, port) as listener:
             while len(self._peers) < self.processes - 1:
                 listener.settimeout(max(deadline - time.monotonic(), 0.01))
@@ -206,8 +206,10 @@ class Link:
                     self._tell({"fault": fault})
                     raise ValueError(fault)
                 peer.process = number
+            return free_port()
 
     def _report_to_first(self, port: int, deadline: float, timeout: float) -> int:
+        """Connects to process 0, and returns the port of JAX's service there, once all have."""
         problem: object = "no answer"
         while time.monotonic() < deadline:
             left = deadline - time.monotonic()
