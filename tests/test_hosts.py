@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_run
+from safetensors.numpy import load_file
 
 from cpt_jax import config as config_lib
 from cpt_jax.checkpoint import Origin
@@ -110,8 +111,13 @@ def root(tmp_path_factory) -> Path:
     tiny_run.corpus(root, "a", 150, seed=1)
     tiny_run.corpus(root, "b", 40, seed=2)
     (root / "config.py").write_text(CONFIG)
-    (root / "config.json").write_text(json.dumps(raw_config(root, CLM_STEPS)))
+    (root / "config.json").write_text(json.dumps(cut_config(root)))
     return root
+
+
+def cut_config(root: Path) -> dict[str, Any]:
+    """A run whose parameters are cut over all devices there are: none is whole on any host."""
+    return raw_config(root, CLM_STEPS) | {"mesh": {"replica": 1, "fsdp": None}}
 
 
 def raw_config(root: Path, clm_steps: int) -> dict[str, Any]:
@@ -124,7 +130,7 @@ def raw_config(root: Path, clm_steps: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def one(root) -> Path:
     """The run in one process, on one device."""
-    return tiny_run.train(raw_config(root, CLM_STEPS), root / "one")
+    return tiny_run.train(cut_config(root), root / "one")
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +189,10 @@ def test_two_processes_are_one_run(one, two):
     assert_close(two.workdir, one, (EVERY, CLM_STEPS, LAST))
     digests = [line["rows"] for line in tiny_run.metrics(two.workdir, "train")]
     assert len(set(digests)) == LAST
+    exports = [load_file(run / "export" / "model.safetensors") for run in (one, two.workdir)]
+    assert exports[0].keys() == exports[1].keys()
+    for name, value in exports[0].items():
+        np.testing.assert_allclose(exports[1][name], value, atol=1e-5 * np.abs(value).max())
     assert two.of(0)[-1] == f"exported to {two.workdir / 'export'}"
     assert two.of(1) == []  # one writer
     assert len((two.workdir / "starts.jsonl").read_text().splitlines()) == 1
@@ -233,8 +243,7 @@ def test_one_process_asked_to_stop_stops_all_and_fewer_go_on(root):
     assert four.of(0)[-1].startswith(f"stopped at step {step} of 610 and saved")
     assert not [line for line in four.said if "stack trace" in line or "Traceback" in line]
 
-    two = Launched(long, workdir, 2).when(step + 3)
-    two.process.send_signal(signal.SIGINT)
+    two = Launched(long, workdir, 2).when(step + 3).send(1, signal.SIGINT)
     assert two.end() == 128 + signal.SIGINT, two.said
     assert any(line.startswith(f"resuming at step {step} ") for line in two.of(0))
     last = tiny_run.last_step(workdir) + 3

@@ -185,6 +185,9 @@ def test_a_relay_stays_open_when_the_far_end_closes():
         far.sendall(b"pong")
         assert near.recv(10) == b"pong"
         far.close()
+    for _ in range(3):  # nor does it close because nobody takes what is said
+        near.sendall(b"ping")
+        time.sleep(0.05)
     near.settimeout(0.5)
     with pytest.raises(TimeoutError):  # nothing comes, not even an end
         near.recv(10)
