@@ -71,12 +71,19 @@ def finish() -> None:
     agree(FINISH, {})
 
 
+class Ending(SystemExit):
+    """A process is about to end, and the others with it: `together` tells them why."""
+
+    def __init__(self, code: int, message: str):
+        super().__init__(code)
+        self.message = message
+
+
 def end(code: int, message: str) -> NoReturn:
-    """Ends all processes of the run; the message is said once, on standard error."""
+    """Leaves the program; all processes of the run end, and the message is said once."""
     if _link is not None:
-        _link.end(code, message)
-    if message:
-        print(message, file=sys.stderr)
+        raise Ending(code, message)  # what is to be cleaned up on the way is
+    print(message, file=sys.stderr)
     sys.exit(code)
 
 
@@ -120,12 +127,13 @@ class Link:
       processes: how many there are.
       host: where process 0 is.
       port: for JAX's own service on that host.
+      finished: whether all have come to their end.
     """
 
     def __init__(self, address: str, process: int, processes: int, timeout: float):
         self.process, self.processes, self._address = process, processes, address
         self.host, _, port = address.rpartition(":")
-        self._finished = False
+        self.finished = False
         self._ending = threading.Lock()  # held by the thread that ends the process
         self._peers: dict[int, _Peer] = {}
         deadline = time.monotonic() + timeout
@@ -146,8 +154,8 @@ class Link:
         else:
             theirs = {peer.process: peer.inbox.get() for peer in self._peers.values()}
             verdict = _differences(mine, dict(sorted(theirs.items())))
-            self._finished |= what == FINISH
-            self._tell({"verdict": verdict, "finished": self._finished})
+            self.finished |= what == FINISH
+            self._tell({"verdict": verdict, "finished": self.finished})
         if verdict:
             raise ValueError(verdict)
 
@@ -160,10 +168,6 @@ class Link:
 
     def end(self, code: int, message: str, heard: bool = False) -> NoReturn:
         """See the function of this name; ``heard`` if `hear` was called for what has failed."""
-        if self._finished:  # the others are on their way out
-            if message:
-                _say(message)
-            _exit(code)
         if code == FAULT and not heard:
             self.hear()
         if self.process == 0:
@@ -246,10 +250,10 @@ class Link:
                 elif "end" in message:
                     self._exit_once(message["end"], message["message"])
                 else:
-                    self._finished |= message.get("finished", False)
+                    self.finished |= message.get("finished", False)
                     peer.inbox.put(message)
         peer.gone.set()
-        if self._finished:
+        if self.finished:
             return
         died = (
             f"error: process {peer.process} of {self.processes} has died: its connection to "
@@ -368,8 +372,9 @@ def _say(message: str) -> None:
 
 def _exit(code: int) -> NoReturn:
     """Ends the process now: no waiting for the others in JAX's shutdown, none for its threads."""
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
     os._exit(code)
 
 
@@ -379,9 +384,12 @@ def together() -> Iterator[None]:
     try:
         yield
     except SystemExit as leaving:
-        if _link is None or _link._finished:
+        if _link is None:
             raise
-        end(leaving.code if isinstance(leaving.code, int) else FAULT, "")
+        code = leaving.code if isinstance(leaving.code, int) else FAULT
+        if _link.finished:  # all is written: JAX would wait for the others once more, and C++
+            _exit(code)  # threads that the interpreter's end finds at work may abort it
+        _link.end(code, getattr(leaving, "message", ""))
     except BaseException as error:
         if _link is None:
             raise

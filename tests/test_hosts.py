@@ -68,6 +68,11 @@ class Launched:
         """What was written, without gloo's greetings."""
         return [line for _, line in self.lines if "[Gloo] Rank" not in line]
 
+    @property
+    def log(self) -> str:
+        """All of it, for when a test fails."""
+        return "\n".join(line for _, line in self.lines)
+
     def of(self, rank: int) -> list[str]:
         """What one process wrote."""
         return [line[4:] for line in self.said if line.startswith(f"[{rank}] ")]
@@ -84,8 +89,8 @@ class Launched:
         """Waits until metrics.jsonl tells of a step."""
         until, file = time.monotonic() + deadline, self.workdir / "metrics.jsonl"
         while True:
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < until, self.said
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < until, self.log
             whole = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
             if whole and json.loads(whole[-1])["step"] >= step:
                 return self
@@ -136,7 +141,7 @@ def one(root) -> Path:
 @pytest.fixture(scope="module")
 def two(root) -> Launched:
     launched = Launched(root, root / "two", 2)
-    assert launched.end() == 0, launched.said
+    assert launched.end() == 0, launched.log
     return launched
 
 
@@ -216,7 +221,7 @@ def test_when_a_process_is_killed_the_others_say_so_and_end(killed, victim):
 @pytest.mark.slow
 def test_a_run_whose_processes_were_killed_ends_bit_identical(root, killed, two):
     last = Launched(root, killed[0].workdir, 2)
-    assert last.end() == 0, last.said
+    assert last.end() == 0, last.log
     for start, reached in ((killed[0], 6), (last, 16)):
         (step,) = re.findall(r"^resuming at step (\d+) ", "\n".join(start.of(0)), re.M)
         assert 0 < int(step) <= reached + EVERY  # a step or two are taken while the kill arrives
@@ -236,7 +241,7 @@ def test_one_process_asked_to_stop_stops_all_and_fewer_go_on(root):
     workdir, straight = long / "run", long / "straight"
 
     four = Launched(long, workdir, 4).when(5).send(2, signal.SIGTERM)
-    assert four.end() == 128 + signal.SIGTERM, four.said
+    assert four.end() == 128 + signal.SIGTERM, four.log
     step = tiny_run.last_step(workdir)
     saved = tiny_run.state(workdir, step)
     assert step >= 5
@@ -244,7 +249,7 @@ def test_one_process_asked_to_stop_stops_all_and_fewer_go_on(root):
     assert not [line for line in four.said if "stack trace" in line or "Traceback" in line]
 
     two = Launched(long, workdir, 2).when(step + 3).send(1, signal.SIGINT)
-    assert two.end() == 128 + signal.SIGINT, two.said
+    assert two.end() == 128 + signal.SIGINT, two.log
     assert any(line.startswith(f"resuming at step {step} ") for line in two.of(0))
     last = tiny_run.last_step(workdir) + 3
     assert last > step + 6
