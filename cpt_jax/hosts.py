@@ -155,7 +155,8 @@ def _slurm_gpus(environment: Mapping[str, str]) -> tuple[int, ...] | None:
         return None
     seen = len([gpu for gpu in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu])
     on_node = _number(environment, "SLURM_GPUS_ON_NODE", seen)
-    tasks = int(re.match(r"\d+", environment.get("SLURM_STEP_TASKS_PER_NODE", "1"))[0])
+    per_node = environment.get("SLURM_STEP_TASKS_PER_NODE", "1")  # such as 2(x4) or 2(x3),1
+    tasks = int(re.split(r"\D", per_node)[0])
     if seen < on_node or tasks == 1:
         return None
     own = _number(environment, "SLURM_LOCALID", 0)
