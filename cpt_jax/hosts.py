@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from cpt_jax import peers
+from cpt_jax import peers, relay
 
 ADDRESS, COUNT, INDEX = EXPLICIT = (
     "JAX_COORDINATOR_ADDRESS",
@@ -59,7 +59,9 @@ def start(environment: Mapping[str, str] = os.environ) -> None:
 
     timeout = _number(environment, TIMEOUT, 300)
     link = peers.connect(place.address, place.process, place.processes, timeout)
-    own = f"127.0.0.1:{link.port}" if place.process == 0 else peers.relay(link.host, link.port)
+    own = f"127.0.0.1:{link.port}"
+    if place.process:
+        own, link.relay = relay.start(link.host, link.port)
     if any(name.lower() in ("http_proxy", "https_proxy") for name in os.environ):
         direct = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
         os.environ.setdefault("no_grpc_proxy", f"{direct},127.0.0.1".lstrip(","))

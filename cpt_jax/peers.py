@@ -9,7 +9,7 @@ same way: process 0 says it once, and all end with the same exit status.
 JAX has a service for this, and its client ends its process with a C++ stack trace as soon as the
 connection to process 0 breaks, or after a heartbeat is missed; its callback for that case cannot be
 used from Python (std::bad_cast, up to jax 0.10.2 at least). So the heartbeat is left long, and the
-connection goes through a `relay` that stays open when process 0 is gone.
+connection goes through a relay that stays open when process 0 is gone (`cpt_jax.relay`).
 
 Without `connect` a process is alone, and everything here is plain printing and exiting.
 """
@@ -19,6 +19,7 @@ import json
 import os
 import queue
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -87,32 +88,6 @@ def end(code: int, message: str) -> NoReturn:
     sys.exit(code)
 
 
-def relay(host: str, port: int) -> str:
-    """Returns a local address whose connections are passed on to ``HOST:PORT``.
-
-    They stay open when that end is closed: whoever speaks through one hears nothing more.
-    """
-    listener = socket.create_server(("127.0.0.1", 0))
-    kept = []  # a socket that nobody holds is closed
-
-    def serve() -> None:
-        while True:
-            near, _ = listener.accept()
-            far = None
-            while far is None:  # it may not listen yet
-                try:
-                    far = socket.create_connection((host, port), timeout=5)
-                except OSError:
-                    time.sleep(0.1)
-            far.settimeout(None)
-            kept.append((near, far))
-            _daemon(_pump, far, near)
-            _daemon(_pump, near, far)
-
-    _daemon(serve)
-    return f"127.0.0.1:{listener.getsockname()[1]}"
-
-
 def free_port() -> int:
     """Returns a TCP port of this machine that nothing listens at."""
     with socket.create_server(("", 0)) as probe:
@@ -128,12 +103,14 @@ class Link:
       host: where process 0 is.
       port: for JAX's own service on that host.
       finished: whether all have come to their end.
+      relay: the process that JAX's own connection leads through, if it does.
     """
 
     def __init__(self, address: str, process: int, processes: int, timeout: float):
         self.process, self.processes, self._address = process, processes, address
         self.host, _, port = address.rpartition(":")
         self.finished = False
+        self.relay: subprocess.Popen | None = None
         self._ending = threading.Lock()  # held by the thread that ends the process
         self._peers: dict[int, _Peer] = {}
         deadline = time.monotonic() + timeout
@@ -356,12 +333,6 @@ def _listener(host: str, port: int) -> socket.socket:
 
 def _daemon(target: Any, *arguments: Any) -> None:
     threading.Thread(target=target, args=arguments, daemon=True).start()
-
-
-def _pump(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            sink.sendall(data)
 
 
 def _say(message: str) -> None:

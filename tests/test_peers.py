@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cpt_jax import hosts, peers
+from cpt_jax import hosts, peers, relay
 
 PROGRAM = """
 import os, sys, time
@@ -177,21 +177,30 @@ def test_strangers_do_not_count(repo):
 
 def test_a_relay_stays_open_when_the_far_end_closes():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        host, _, port = peers.relay("127.0.0.1", server.getsockname()[1]).partition(":")
-        near = socket.create_connection((host, int(port)), timeout=5)
+        address, process = relay.start("127.0.0.1", server.getsockname()[1])
+        port = int(address.rpartition(":")[2])
+        near = socket.create_connection(("127.0.0.1", port), timeout=5)
         far, _ = server.accept()
+        later = socket.create_connection(("127.0.0.1", port), timeout=5)
+        server.accept()[0].close()
         near.sendall(b"ping")
         assert far.recv(10) == b"ping"
         far.sendall(b"pong")
         assert near.recv(10) == b"pong"
         far.close()
-    for _ in range(3):  # nor does it close because nobody takes what is said
+    for number in (signal.SIGTERM, signal.SIGINT):  # nor when a run is asked to stop
+        process.send_signal(number)
+    for _ in range(3):  # nor because nobody takes what is said
         near.sendall(b"ping")
         time.sleep(0.05)
     near.settimeout(0.5)
     with pytest.raises(TimeoutError):  # nothing comes, not even an end
         near.recv(10)
+    assert process.stdin is not None
+    process.stdin.close()  # as the kernel does when the process that holds it ends
+    assert process.wait(5) == 0
     near.close()
+    later.close()
 
 
 EXPLICIT = {

@@ -23,8 +23,18 @@ PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 
 # Arrays flow one way: a module imports from its own room and from rooms to the left of it.
 ROAD = (
-    *("addresses", "directories", "memory", "repositories", "seeds", "parsing", "config", "peers"),
-    *("hosts", "command", "trees", "gathering", "sharding", "lock", "remote", "checkpoint"),
+    *("addresses", "directories", "memory", "repositories", "seeds", "parsing", "config", "relay"),
+    *(
+        "peers",
+        "hosts",
+        "command",
+        "trees",
+        "gathering",
+        "sharding",
+        "lock",
+        "remote",
+        "checkpoint",
+    ),
     *("saving", "telemetry", "data", "model", "provenance"),
     *("training", "finetune", "analysis", "curate", "report", "preflight", "twin", "main"),
 )
