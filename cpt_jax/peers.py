@@ -357,10 +357,13 @@ def together() -> Iterator[None]:
     except SystemExit as leaving:
         if _link is None:
             raise
-        code = leaving.code if isinstance(leaving.code, int) else FAULT
+        code, said = leaving.code or 0, getattr(leaving, "message", "")
+        if not isinstance(code, int):  # as Python has it: a message
+            code, said = FAULT, str(code)
         if _link.finished:  # all is written: JAX would wait for the others once more, and C++
-            _exit(code)  # threads that the interpreter's end finds at work may abort it
-        _link.end(code, getattr(leaving, "message", ""))
+            _say(said)  # threads that the interpreter's end finds at work may abort it
+            _exit(code)
+        _link.end(code, said)
     except BaseException as error:
         if _link is None:
             raise

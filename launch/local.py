@@ -20,6 +20,7 @@ from typing import IO
 
 from cpt_jax import peers
 
+_SAYING = threading.Lock()
 PATIENCE = 60.0  # seconds for the others to end, once one has failed
 
 
@@ -37,11 +38,18 @@ def environment(process: int, processes: int, port: int, devices: int) -> dict[s
     }
 
 
-def show(source: IO[bytes], process: int, sink: IO[bytes]) -> None:
-    """Passes lines on, whole, until there are no more."""
-    for line in source:
-        sink.write(b"[%d] %s\n" % (process, line.rstrip(b"\n")))
+def say(line: str | bytes, sink: IO[bytes] | None = None) -> None:
+    """Writes a line, whole, to standard error or elsewhere."""
+    sink = sink or sys.stderr.buffer
+    with _SAYING:
+        sink.write((line if isinstance(line, bytes) else line.encode()) + b"\n")
         sink.flush()
+
+
+def show(source: IO[bytes], process: int, sink: IO[bytes]) -> None:
+    """Passes lines on until there are no more."""
+    for line in source:
+        say(b"[%d] %s" % (process, line.rstrip(b"\n")), sink)
 
 
 def wait(children: Sequence[subprocess.Popen]) -> int:
@@ -60,7 +68,7 @@ def wait(children: Sequence[subprocess.Popen]) -> int:
             process = ended.get(timeout=patience)
         except queue.Empty:
             for process in running:
-                print(f"process {process} does not end: killed", file=sys.stderr, flush=True)
+                say(f"process {process} does not end: killed")
                 children[process].kill()
             patience = None
             continue
@@ -70,7 +78,7 @@ def wait(children: Sequence[subprocess.Popen]) -> int:
             how = f"ended with exit status {status}"
             if status < 0:
                 how = f"was ended by {signal.Signals(-status).name}"
-            print(f"process {process} of {len(children)} {how}", file=sys.stderr, flush=True)
+            say(f"process {process} of {len(children)} {how}")
             failure, patience = status if status > 0 else 128 - status, PATIENCE
     return failure
 

@@ -210,7 +210,7 @@ def test_when_a_process_is_killed_the_others_say_so_and_end(killed, victim):
     """Within a minute, with status 1, and nothing of C++ or Python after the message."""
     launched, other = killed[victim], 1 - victim
     assert launched.process.returncode == 128 + signal.SIGKILL  # of the first that failed
-    assert f"process {victim} of 2 was ended by SIGKILL" in launched.said
+    assert f"process {victim} of 2 was ended by SIGKILL" in launched.said, launched.log
     assert f"process {other} of 2 ended with exit status 1" not in launched.said  # the first only
     assert launched.of(other)[-1].startswith(f"error: process {victim} of 2 has died")
     at = max(at for at, line in launched.lines if line.startswith(f"[{other}] "))
