@@ -62,11 +62,11 @@ def _train(config: Config, workdir: Path, shown: str) -> int:
             run = loop.prepare(config, workdir, check=functools.partial(_check, config, workdir))
     except OSError as error:  # a directory in use, a disk, a network: may be mended outside
         peers.end(FAULT, f"error: {error}")
-    code = 0
+    code, finished = 0, (workdir / "export" / "config.json").is_file()
     with signals.stop_wish() as wish:
         try:
             export = run.train(wish)
-            said = f"exported to {shown}/{export.name}"
+            said = f"{'finished before: ' if finished else ''}exported to {shown}/{export.name}"
         except loop.Stopped as stopped:
             assert wish.signal is not None  # or it would not have stopped
             code, said = SIGNAL + wish.signal, str(stopped)

@@ -1,5 +1,6 @@
 """Checkpoints without training: failed saves, damage, other devices, owners, averages, history."""
 
+import dataclasses
 import json
 import os
 import resource
@@ -345,6 +346,21 @@ def test_garbage_in_the_metrics_is_told_before_compute(begun, garbage):
         ValueError, match=r"metrics\.jsonl:2: not a JSON object with a kind and a step"
     ):
         start.check_history(config, run)
+
+
+@pytest.mark.parametrize("written", ["", 'license: "mit"', "license: apache-2.0"])
+def test_a_licence_that_comes_after_the_card_is_named(begun, written):
+    config, run = begun
+    (run / "export").mkdir()
+    (run / "export" / "README.md").write_text(f"---\n{written}\n---\n")
+    export = dataclasses.replace(config.export, license="apache-2.0")
+    named = dataclasses.replace(config, export=export)
+    start.check_history(config, run)
+    if written == "license: apache-2.0":
+        start.check_history(named, run)
+    else:
+        with pytest.raises(ValueError, match=r"README\.md is written already, without it"):
+            start.check_history(named, run)
 
 
 def test_an_export_in_another_dtype_is_named(begun):

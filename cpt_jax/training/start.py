@@ -136,7 +136,8 @@ def check_history(config: Config, workdir: Path) -> None:
 
     Raises:
       ValueError: a metrics.jsonl that is not a run's; checkpoints that were there and are gone, as
-        starting anew would drop the metrics; a model exported already in another dtype.
+        starting anew would drop the metrics; a model exported already in another dtype, or under
+        another licence.
     """
     metrics, export = workdir / telemetry.METRICS, workdir / "export"
     lines = telemetry.read_metrics(metrics) if metrics.exists() else []
@@ -166,6 +167,16 @@ def check_history(config: Config, workdir: Path) -> None:
                 f"in {there}. Write another with\n  python -m convert to-hf {workdir} DIRECTORY "
                 f"--dtype {config.export.dtype}"
             )
+    card, license = export / "README.md", config.export.license
+    lines = card.read_text().splitlines() if card.is_file() else []
+    written = [
+        line.partition(":")[2].strip(" \"'") for line in lines if line.startswith("license:")
+    ]
+    if license and lines and license not in written:
+        raise ValueError(
+            f"config.export.license: {license!r}, and {card} is written already, without it: a "
+            f"line 'license: {license}' belongs between the two lines of dashes at its beginning"
+        )
 
 
 def initial_params(
