@@ -290,7 +290,7 @@ def place(
 
 def number(mesh: Mesh, value: np.generic) -> jax.Array:
     """Returns a number that is the same on every host, whole on every device."""
-    return jax.make_array_from_callback((), replicated(mesh), lambda _: value)
+    return jax.make_array_from_callback((), replicated(mesh), lambda _: np.asarray(value))
 
 
 def place_batch(mesh: Mesh, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:

@@ -52,11 +52,11 @@ def write_rows(file: Path, corpus: Path, count: int) -> None:
     """
     import numpy as np  # the wheels can be collected with no more than pip
 
-    from cpt_jax.data.mixture import first_rows
+    from cpt_jax.data.mixture import rows_at
     from cpt_jax.data.sources import open_source
 
     source = open_source(corpus)
-    rows = list(first_rows(source, min(count, len(source))))
+    rows = list(rows_at(source, range(min(count, len(source)))))
     ids, segments = (np.stack([row[name] for row in rows]) for name in ("input_ids", "segment_ids"))
     np.savez_compressed(file, input_ids=ids, segment_ids=segments)
 

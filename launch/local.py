@@ -40,10 +40,10 @@ def environment(process: int, processes: int, port: int, devices: int) -> dict[s
 
 def say(line: str | bytes, sink: IO[bytes] | None = None) -> None:
     """Writes a line, whole, to standard error or elsewhere."""
-    sink = sink or sys.stderr.buffer
+    where: IO[bytes] = sys.stderr.buffer if sink is None else sink
     with _SAYING:
-        sink.write((line if isinstance(line, bytes) else line.encode()) + b"\n")
-        sink.flush()
+        where.write((line if isinstance(line, bytes) else line.encode()) + b"\n")
+        where.flush()
 
 
 def show(source: IO[bytes], process: int, sink: IO[bytes]) -> None:

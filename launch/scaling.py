@@ -84,7 +84,8 @@ def _layouts(config: config_lib.Config) -> "Iterator[Layout]":
 
     meshes = [_mesh(text) for text in _MESH.value] or [config.mesh]
     remats = [_boolean(text) for text in _REMAT.value] or [config.model.remat]
-    kernels = [_kernels(text) for text in _ATTENTION.value] or [config.model.attention]
+    kernels: list[config_lib.AttentionBackend | None] = [*map(_kernels, _ATTENTION.value)]
+    kernels = kernels or [config.model.attention]
     for mesh, remat, kernel in itertools.product(meshes, remats, kernels):
         yield Layout(mesh, 1, _PIECES.value, remat, kernel)
 

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from cpt_jax import config, sharding
-from cpt_jax.config import LearningRate, Optimizer, Phase
+from cpt_jax.config import LearningRate, Objective, Optimizer, Phase
 from cpt_jax.model import modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training import objectives, optim
@@ -32,7 +32,11 @@ SPEC = ModelSpec(
     embedding_dropout=0.1,
     attention_out_dropout=0.1,
     mlp_dropout=0.1,
-    **{f"{name}_token_id": i for i, name in enumerate(("pad", "cls", "sep", "bos", "eos"))},
+    pad_token_id=0,
+    cls_token_id=1,
+    sep_token_id=2,
+    bos_token_id=3,
+    eos_token_id=4,
 )
 VOCABULARY = objectives.Vocabulary(size=120, mask_id=4, special_ids=(0, 1, 2, 3, 4))
 ROWS, LENGTH, STEPS = 16, 40, 10
@@ -42,7 +46,7 @@ MESHES = {
     "tensor": config.Mesh(replica=2, tensor=4),
     "mixed": config.Mesh(replica=2, fsdp=2, tensor=2),
 }
-CASES = [("mlm", 1), ("clm", 2)]  # objective and micro-batches
+CASES: list[tuple[Objective, int]] = [("mlm", 1), ("clm", 2)]  # objective and micro-batches
 
 
 def rows(step: int) -> dict[str, np.ndarray]:
@@ -55,7 +59,7 @@ def rows(step: int) -> dict[str, np.ndarray]:
     return {"input_ids": ids, "segment_ids": segments, "ordinals": ordinals}
 
 
-def program(mesh, objective: str, microbatches: int):
+def program(mesh, objective: Objective, microbatches: int):
     """A step that is compiled for a mesh, and its abstract state."""
     phase = Phase(
         name="phase",
@@ -94,7 +98,7 @@ class Trained(NamedTuple):
 
 
 @functools.cache
-def trained(name: str | None, objective: str, microbatches: int) -> Trained:
+def trained(name: str | None, objective: Objective, microbatches: int) -> Trained:
     """Ten steps on one of `MESHES`, or on one device."""
     if name is None:
         mesh = sharding.make_mesh(jax.devices()[:1])
@@ -103,7 +107,8 @@ def trained(name: str | None, objective: str, microbatches: int) -> Trained:
     step, abstract, tx = program(mesh, objective, microbatches)
     with jax.set_mesh(mesh):
         drawn = modernbert.init_params(SPEC, jax.random.key(0))
-        where = {path: leaf.sharding for path, leaf in abstract.params.items()}
+        placed = sharding.placement(mesh, SPEC.param_shapes()).params
+        where = sharding.named(mesh, placed)
         abstract = abstract._replace(params=sharding.place(drawn, where))
         zero = sharding.number(mesh, np.int32(0))
         state = State(zero, abstract.params, new_optimizer(tx, abstract))
@@ -194,6 +199,7 @@ def test_where_everything_lies_after_a_step(name, objective, microbatches):
     run = trained(name, objective, microbatches)
     state, leaves = run.state, jax.tree.leaves(run.state)
     assert run.donated == sum(leaf.addressable_shards[0].data.nbytes for leaf in leaves)
+    assert isinstance(state.step.sharding, NamedSharding)
     mesh = state.step.sharding.mesh
     expected = {path.format(layer): spec for path, spec in BY_HAND.items() for layer in range(2)}
     assert state.params.keys() == expected.keys()

@@ -106,6 +106,7 @@ def test_restored_on_another_mesh(raw, stopped, devices, axes):
     state = begun(on(raw, axes), stopped, devices)
     assert state.step == 2
     assert_same(named(state), saved(stopped, 2))
+    assert isinstance(state.step.sharding, NamedSharding)
     mesh = state.step.sharding.mesh
     assert mesh.size == devices
     moments = (("fsdp", "tensor", "replica"),)

@@ -44,14 +44,16 @@ def abstract_state(shapes: sharding.Shapes, tx: optax.GradientTransformation, me
 
     def of_optimizer(path, leaf) -> Any:
         # Moments are dicts like the parameters'; anything else, such as a count, is a number.
-        return abstract(leaf, placed.moments.get(getattr(path[-1], "key", None), sharding.WHOLE))
+        name = getattr(path[-1], "key", "")
+        return abstract(leaf, placed.moments.get(name, sharding.WHOLE))
 
     params = {
         path: abstract(jax.ShapeDtypeStruct(shape, jnp.float32), placed.params[path])
         for path, shape in shapes.items()
     }
     opt_state = jax.tree.map_with_path(of_optimizer, jax.eval_shape(tx.init, params))
-    return State(jax.ShapeDtypeStruct((), jnp.int32, sharding=whole), params, opt_state)
+    step: Any = jax.ShapeDtypeStruct((), jnp.int32, sharding=whole)
+    return State(step, params, opt_state)
 
 
 def new_optimizer(tx: optax.GradientTransformation, state: State) -> optax.OptState:
