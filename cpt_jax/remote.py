@@ -252,8 +252,7 @@ class Lease:
         """Takes the object away, if it is still this process's."""
         self._ended.set()
         self._thread.join()
-        if not self._lost:
-            self._store.write(lock.NAME, None, if_equal=self._generation).result()
+        self._store.write(lock.NAME, None, if_equal=self._generation).result()
 
 
 def _open(url: str) -> ts.KvStore:
@@ -275,7 +274,7 @@ def _fetch(spool: Spool) -> None:
     """Brings a spool up to what the store has of a run, but for checkpoints and half an export."""
     store, names = _open(spool.url), _names(spool.url)
     for name in names:
-        outside = name.startswith(f"{CHECKPOINTS}/") or name == lock.NAME or name.endswith("/")
+        outside = name.startswith(f"{CHECKPOINTS}/") or name.endswith("/")
         if outside or (name.startswith("export/") and EXPORT not in names):
             continue
         found = store.read(name, if_not_equal=spool.seen.get(name)).result()

@@ -103,7 +103,7 @@ def test_a_run_in_a_store_is_the_run_it_would_be_here(store, corpora, straight, 
     assert_same_run(download(store, "whole", tmp_path), straight)
     assert not any(spools.iterdir())
     sent = [r for r in store.requests if r.startswith("POST") and "name=whole%2Fexport" in r]
-    assert "config.json" in sent[-1]  # what makes an export whole comes last
+    assert "export%2Fconfig.json" in sent[-1]  # what makes an export whole comes last
     before = contents(store)
     train(corpora, "gs://bucket/whole")  # finished: does nothing more
     after = contents(store)
