@@ -44,14 +44,14 @@ def main(config: Config) -> int:
                 workdir = closing.enter_context(remote.directory(command.WORKDIR.value))
         except OSError as error:  # an object store that does not answer
             peers.end(FAULT, f"error: {error}")
-        return _train(config, workdir, shown=remote.url_of(workdir) or str(workdir))
+        return _train(config, workdir, shown=remote.shown(workdir))
 
 
 def _train(config: Config, workdir: Path, shown: str) -> int:
     import jax  # only now, so that --help and a faulty config need not wait for it
 
     from cpt_jax import memory
-    from cpt_jax.training import loop, signals
+    from cpt_jax.training import export, loop, signals
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
@@ -62,11 +62,11 @@ def _train(config: Config, workdir: Path, shown: str) -> int:
             run = loop.prepare(config, workdir, check=functools.partial(_check, config, workdir))
     except OSError as error:  # a directory in use, a disk, a network: may be mended outside
         peers.end(FAULT, f"error: {error}")
-    code, finished = 0, (workdir / "export" / "config.json").is_file()
+    code, finished = 0, export.is_written(workdir)
     with signals.stop_wish() as wish:
         try:
-            export = run.train(wish)
-            said = f"{'finished before: ' if finished else ''}exported to {shown}/{export.name}"
+            model = run.train(wish)
+            said = f"{'finished before: ' if finished else ''}exported to {shown}/{model.name}"
         except loop.Stopped as stopped:
             assert wish.signal is not None  # or it would not have stopped
             code, said = SIGNAL + wish.signal, str(stopped)

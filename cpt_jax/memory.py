@@ -10,7 +10,7 @@ def keep_freed() -> None:
     """Makes this process keep the memory it frees; where the C library cannot, does nothing.
 
     A training step on the CPU allocates gigabytes and frees them at its end. glibc hands blocks of
-    that size back to the system, and the next step meets every page of them as a fault: a fifth of
+    that size back to the system, and the next step meets every page of them as a fault: a sixth of
     the step's time (`docs/performance.md`). The process stays as large as its largest step.
     """
     try:

@@ -52,6 +52,11 @@ def url_of(run: Path) -> str | None:
     return getattr(run, "url", None)
 
 
+def shown(run: Path) -> str:
+    """Returns what a run directory is called to people: its URL, or its path."""
+    return url_of(run) or str(run)
+
+
 def parse(workdir: str) -> str | None:
     """Returns the URL that ``--workdir`` names, without a slash at the end; None for a path.
 

@@ -128,7 +128,7 @@ class Checkpoints:
             last = latest_step(self._run)
             there = "anew" if last is None else f"from the checkpoint of step {last}"
             raise SaveError(
-                f"{self._run}: a checkpoint could not be saved: {root_cause(error)}\n"
+                f"{remote.shown(self._run)}: a checkpoint could not be saved: {root_cause(error)}\n"
                 "The run stops rather than go on unsaved. Once the disk may be written and has "
                 f"room, the same command goes on, {there}"
             ) from error

@@ -327,7 +327,10 @@ def check_divisible(mesh: Mesh, rows: int, where: str) -> None:
     """Raises ValueError unless ``rows`` can be spread evenly over the mesh."""
     shards = batch_shards(mesh)
     if rows % shards:
-        raise ValueError(f"{where}: {rows} rows cannot be spread over {shards} devices evenly")
+        raise ValueError(
+            f"{where}: {rows} rows cannot be spread evenly over config.mesh's replica x fsdp, "
+            f"{shards}; allowed: multiples of {shards}"
+        )
 
 
 def batch_shards(mesh: Mesh | AbstractMesh) -> int:

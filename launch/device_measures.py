@@ -78,7 +78,9 @@ def packed(options: argparse.Namespace, count: int) -> dict[str, np.ndarray]:
     if options.rows:
         with np.load(options.rows) as file:
             rows = {name: file[name].astype(np.int32) for name in ("input_ids", "segment_ids")}
-        rows = {name: np.resize(array, (count, options.length)) for name, array in rows.items()}
+        if (length := rows["input_ids"].shape[1]) != options.length:
+            raise ValueError(f"{options.rows}: rows of {length} tokens; allowed: {options.length}")
+        rows = {name: np.resize(array, (count, length)) for name, array in rows.items()}
     else:
         rng = np.random.default_rng(0)
         vocab = spec_of(options, "base").vocab_size

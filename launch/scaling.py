@@ -12,6 +12,8 @@ OUT/scaling.csv as it comes, and table and plots are of that whole file.
 """
 
 import itertools
+import math
+import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,9 +56,8 @@ def main(config: config_lib.Config) -> int:
     if _COMPILE_ONLY.value:
         cpus = [name[4:] for name in _TOPOLOGY.value if name.startswith("cpu:")]
         jax.config.update("jax_platforms", "cpu")
-        jax.config.update(
-            "jax_num_cpu_devices", max((int(n) for n in cpus if n.isdigit()), default=1)
-        )
+        counts = [math.prod(map(int, n.split("x"))) for n in cpus if re.fullmatch(r"\d+(x\d+)*", n)]
+        jax.config.update("jax_num_cpu_devices", max(counts, default=1))
 
     from launch import scaling_lines, scaling_table
 

@@ -1,7 +1,4 @@
-"""Runs of several real processes: one run in two or four, killed, stopped, and gone on with.
-
-Cases 29, 33, 36 and 37 of the project's list of faults, as far as several processes show them.
-"""
+"""Runs of several real processes: one run in two or four, killed, stopped, and gone on with."""
 
 import json
 import os

@@ -295,7 +295,12 @@ print("ready", flush=True)
 time.sleep(60)"""
     command = ["bash", REPO / "launch/tpu/worker.sh", "code", "--", sys.executable, "-c", saves]
     process = subprocess.Popen(
-        command, cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, stdout=subprocess.PIPE
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        # As under ssh; bash cannot trap what was ignored before it began, as under nohup.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
@@ -307,6 +312,20 @@ time.sleep(60)"""
     assert process.wait(timeout=30) == 1  # sys.exit's, with a message
     assert (tmp_path / "cpt_jax.status").read_text() == "1\n"
     assert (tmp_path / "cpt_jax.log").read_text() == "ready\nTERM\nsaved\n"
+
+
+def test_tpu_worker_says_what_fails_before_its_command(tmp_path):
+    """Without a status the launcher would take another slice, and fail there again, for ever."""
+    (tmp_path / "code").write_text("x")
+    home = tmp_path / f"cpt_jax-{hashlib.sha256(b'x').hexdigest()[:12]}"
+    home.mkdir()
+    (home / ".installed").touch()
+    (tmp_path / "gcloud").write_text("#!/bin/sh\nexit 4\n")
+    (tmp_path / "gcloud").chmod(0o755)
+    command = ["bash", REPO / "launch/tpu/worker.sh", "code", "KEY=secret", "--", "true"]
+    environment = os.environ | {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert subprocess.run(command, cwd=tmp_path, env=environment).returncode == 4
+    assert (tmp_path / "cpt_jax.status").read_text() == "1\n"
 
 
 def test_tpu_dry_run_quotes_for_the_shell_at_the_other_end():

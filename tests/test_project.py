@@ -182,7 +182,8 @@ def test_wheel_holds_cpt_jax_only(tmp_path):
     assert any(name.endswith("/LICENSE") for name in names)
 
 
-PAGES = ["README.md", "docs/data.md", "docs/scaling.md", "docs/tutorial.md"]
+RUN = ["README.md", "docs/data.md", "docs/tutorial.md"]
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((REPO / "docs").glob("*.md")))]
 
 
 def blocks_of(page: str, info: str) -> list[tuple[str, str]]:
@@ -217,7 +218,7 @@ def test_faults_name_tests_that_exist():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", RUN)
 def test_readme_commands_run(tmp_path, page):
     """Runs, in their order and in one folder, blocks marked `bash test` or `python test`.
 

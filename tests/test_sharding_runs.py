@@ -171,7 +171,10 @@ def test_starts_and_forks_are_placed_as_they_are(raw, one_device, tmp_path):
     ("axes", "message"),
     [
         ({"tensor": 4}, r"config\.mesh\.tensor: 4 does not divide the model's 2 attention heads"),
-        ({"fsdp": None, "replica": 1, "tensor": 1}, r"4 rows cannot be spread over 8 devices"),
+        (
+            {"fsdp": None, "replica": 1, "tensor": 1},
+            r"4 rows cannot be spread evenly over .* 8; allowed: multiples of 8",
+        ),
         ({"fsdp": 5}, r"config\.mesh\.fsdp: 5 does not divide the number of devices, 8"),
     ],
 )

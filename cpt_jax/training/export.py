@@ -5,11 +5,16 @@ from pathlib import Path
 
 import jax
 
-from cpt_jax import gathering
+from cpt_jax import gathering, remote
 from cpt_jax.config import Config
 from cpt_jax.model import hub
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.training.card import model_card
+
+
+def is_written(workdir: Path) -> bool:
+    """Whether a run's Hugging Face directory is there, whole."""
+    return all((workdir / "export" / name).is_file() for name in (hub.CONFIG, hub.WEIGHTS))
 
 
 def export(
@@ -23,7 +28,7 @@ def export(
       OSError: it could not be written.
     """
     directory = workdir / "export"
-    if all((directory / name).is_file() for name in (hub.CONFIG, hub.WEIGHTS)):
+    if is_written(workdir):
         return directory
     whole = {}
     for path, array in gathering.fetch(params):
@@ -41,8 +46,9 @@ def export(
             card=model_card(workdir, step, license=config.export.license),
         )
     except Exception as error:  # safetensors has its own
+        run = remote.shown(workdir)
         raise OSError(
-            f"{directory}: the model could not be written: {error}\nThe last checkpoint is "
+            f"{run}: the model could not be written: {error}\nThe last checkpoint is "
             "complete: the same command writes the model once that is mended"
         ) from error
     return directory

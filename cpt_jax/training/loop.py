@@ -66,9 +66,9 @@ def plan_phases(config: Config, workdir: Path | None, mesh: Mesh) -> tuple[Start
     plans = plan_run(config, start.train, start.origin)
     spec = start.spec
     sharding.check_model(mesh, spec.param_shapes(), spec.num_attention_heads)
-    for phase in config.phases:
-        rows = phase.batch_size // phase.microbatches
-        sharding.check_divisible(mesh, rows, f"a micro-batch of phase {phase.name!r}")
+    for i, phase in enumerate(config.phases):
+        rows, where = phase.batch_size // phase.microbatches, f"config.phases[{i}]"
+        sharding.check_divisible(mesh, rows, f"{where}.batch_size / microbatches")
         trees.select(spec.param_shapes(), phase.freeze)
         _check_masks(phase, spec)
     sharding.check_divisible(mesh, config.evaluation.batch_size, "config.evaluation.batch_size")
@@ -347,9 +347,10 @@ class Run:
         if len(self.finite) == self.finite.maxlen and not np.any(jax.device_get(list(self.finite))):
             # Nothing is saved: every checkpoint is finite, and one of now would let a restart go on
             # as if nothing had happened.
+            run = remote.shown(self.workdir)
             raise NonFiniteError(
                 f"the last {self.finite.maxlen} updates up to step {self.step} were not finite and "
-                f"were skipped. The checkpoints in {self.workdir} are finite: fork one of them "
+                f"were skipped. The checkpoints in {run} are finite: fork one of them "
                 "(config.init) with a lower learning rate or optimizer.clip_norm, or look at the "
                 "data of these steps"
             )

@@ -147,16 +147,17 @@ def check_history(config: Config, workdir: Path) -> None:
         every = max(began, config.checkpoint.every_steps)  # it may be another than at the start
         first = min(every, phase_steps(config.phases[0], config.data.seq_len))
         # A save begins when the one before it is whole: past two of them there was a checkpoint.
+        run = remote.shown(workdir)
         begun = remote.url_of(workdir) or (workdir / "checkpoints").is_dir()
         if reached > first + every or not begun:
             raise ValueError(
-                f"{workdir}: {metrics.name} tells of {reached} steps and there is no complete "
+                f"{run}: {metrics.name} tells of {reached} steps and there is no complete "
                 "checkpoint: they were deleted. Put checkpoints/ back; or, to train from the "
                 "beginning, delete the run directory or name another --workdir"
             )
         if jax.process_index() == 0:
             print(
-                f"{workdir}: stopped at step {reached} before its first checkpoint: starting anew",
+                f"{run}: stopped at step {reached} before its first checkpoint: starting anew",
                 file=sys.stderr,
             )
     if (export / "config.json").is_file():

@@ -188,7 +188,8 @@ def jit_train_step(
 ) -> Any:
     """Returns a compiled ``train_step``, whose state is donated and stays where it is.
 
-    Call it, or lower it for devices that are not there, under ``jax.set_mesh`` of the state's mesh.
+    Call it under ``jax.set_mesh`` of the state's mesh; lower it for devices that are not there
+    under ``jax.sharding.use_abstract_mesh``.
 
     Args:
       train_step: of `make_train_step`.

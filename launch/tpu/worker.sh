@@ -14,6 +14,7 @@ exec 9>"$HOME/cpt_jax.lock"
 flock 9
 status="$HOME/cpt_jax.status"
 rm -f "$status"
+trap 'echo 1 >"$status"' ERR # what fails before COMMAND would fail again on another slice
 code=$1
 shift
 home="$HOME/cpt_jax-$(sha256sum "$code" | cut -c -12)"
@@ -34,6 +35,7 @@ shift
 cd "$home"
 export PATH="$home/.venv/bin:$PATH"
 
+trap - ERR
 # tee goes on writing the log when the connection is gone, so that the command can, too.
 "$@" > >(tee -a -i -p "$HOME/cpt_jax.log") 2>&1 &
 pid=$!

@@ -157,7 +157,8 @@ def fold(
       causal: whether every interval ends at its query.
     """
     rows, length, heads, size = q.shape
-    _refuse(f"rows must be multiples of {BLOCK} tokens" if length % BLOCK else None)
+    unfit = f"rows must be multiples of {BLOCK} tokens, and {length} is not"
+    _refuse(unfit if length % BLOCK else None)
     count, strip = length // BLOCK, _strip(window, 0 if causal else window)
     pieces = strip // BLOCK
     start, end, empty = _own_key_if_empty(k_start, k_end)
