@@ -7,7 +7,8 @@ Both sides start from the same weights, read the same documents and predict the 
 (30 %), with logits at those alone; both take a step of AdamW. The first losses are printed: they
 agree where both sides do the same work. Each side is a process of its own that sleeps while the
 other is timed; pairs are taken in turn, after two steps of each to warm up. Both keep the memory
-they free (`cpt_jax.memory`), which is faster for both. A markdown table goes to standard output.
+they free while there is enough of it (`cpt_jax.memory`), which is faster for both. A table
+goes to standard output.
 
   a  4 rows of 512 tokens, each one document
   b  8 documents of about 1,000 tokens, packed into one row here; there two at a time, the longer
@@ -105,6 +106,7 @@ def ours(pipe: Connection, case: str, layers: int, weights: Path) -> None:
         state, metrics = step(state, batch)
         loss = float(metrics["loss"])
         jax.block_until_ready(state)
+        memory.hand_back_if_short()
         pipe.send((time.perf_counter() - start, loss))
 
 
@@ -149,6 +151,7 @@ def theirs(
             total += loss.item()
         adamw.step()
         adamw.zero_grad(set_to_none=True)
+        memory.hand_back_if_short()
         pipe.send((time.perf_counter() - start, total))
 
 

@@ -1,9 +1,13 @@
 """What the C library does with memory that is freed."""
 
 import ctypes
+import resource
+from pathlib import Path
 
 # Of glibc's malloc.h; another C library has no mallopt, or none that knows them.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+
+_kept = False
 
 
 def keep_freed() -> None:
@@ -11,11 +15,41 @@ def keep_freed() -> None:
 
     A training step on the CPU allocates gigabytes and frees them at its end. glibc hands blocks of
     that size back to the system, and the next step meets every page of them as a fault: a sixth of
-    the step's time (`docs/performance.md`). The process stays as large as its largest step.
+    the step's time (`docs/performance.md`).
     """
+    global _kept
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        libc = ctypes.CDLL(None)
+        mallopt, _ = libc.mallopt, libc.malloc_trim
     except (AttributeError, OSError):
         return
     for parameter, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_ARENA_MAX, 1)):
         mallopt(parameter, value)
+    _kept = True
+
+
+def keeps_freed() -> bool:
+    """Whether `keep_freed` took effect."""
+    return _kept
+
+
+def hand_back_if_short() -> None:
+    """Between two steps, hands back what is free if another step like the last might not fit.
+
+    A block that was freed can be broken by a small one that stays, and the next step then takes as
+    much again from the system: at most what the process holds.
+    """
+    if _kept and _held() > _available():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _held() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _available() -> int:
+    """Bytes that the system can still give."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    (kib,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return int(kib) * 1024

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from cpt_jax import (
     checkpoint,
     gathering,
+    memory,
     peers,
     provenance,
     remote,
@@ -306,6 +307,9 @@ class Run:
                 compiled = True
             self.step += 1
             self.finite.append(metrics["finite"])
+            if memory.keeps_freed():  # on the CPU
+                jax.block_until_ready(metrics)
+                memory.hand_back_if_short()
             yield batch, metrics
 
     def _write(self, kind: str, plan: PhasePlan, **fields) -> None:
