@@ -32,6 +32,10 @@ def get_config():
 """
 
 
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Launched:
     """`launch.local`, with what its processes write."""
 
@@ -76,11 +80,10 @@ class Launched:
 
     def pid(self, rank: int) -> int:
         """The process of this number."""
-        parent = self.process.pid
-        for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        for pid in children(self.process.pid):
             if f"JAX_PROCESS_ID={rank}" in Path(f"/proc/{pid}/environ").read_text().split("\0"):
-                return int(pid)
-        raise AssertionError(f"no process {rank} of {parent}")
+                return pid
+        raise AssertionError(f"no process {rank}: {self.log}")
 
     def when(self, step: int, deadline: float = 120) -> "Launched":
         """Waits until metrics.jsonl tells of a step."""
@@ -147,7 +150,11 @@ def killed(root) -> dict[int, Launched]:
     """One run of two processes, of which 1 and then 0 are killed; by the number of the killed."""
     starts = {}
     for rank, step in ((1, 6), (0, 16)):
-        starts[rank] = Launched(root, root / "killed", 2).when(step).send(rank, signal.SIGKILL)
+        starts[rank] = Launched(root, root / "killed", 2).when(step)
+        beside = [Path(f"/proc/{pid}/cmdline") for pid in children(starts[rank].pid(1))]
+        # Without it JAX's client may be faster than ours to see that process 0 is gone.
+        assert any("relay.py" in command.read_text() for command in beside)
+        starts[rank].send(rank, signal.SIGKILL)
         starts[rank].end()
     return starts
 
