@@ -43,7 +43,7 @@ class Place:
     devices: tuple[int, ...] | None = None
 
 
-def start(environment: Mapping[str, str] = os.environ) -> None:
+def start() -> None:
     """Joins the processes of this run, if there are several, and starts JAX over them.
 
     To be called before anything of JAX is used.
@@ -52,6 +52,7 @@ def start(environment: Mapping[str, str] = os.environ) -> None:
       ValueError: an environment that says it by halves, or differently in two processes.
       OSError: the other processes were not found; names the address and who is missing.
     """
+    environment = os.environ
     place = find_place(environment)
     if place is None:
         return

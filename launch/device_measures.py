@@ -95,12 +95,12 @@ def packed(options: argparse.Namespace, count: int) -> dict[str, np.ndarray]:
     return {**rows, "ordinals": np.arange(count, dtype=np.uint32)}
 
 
-def seconds_of(run: Callable[[], Any], most: int = TIMED) -> float:
+def seconds_of(run: Callable[[], Any]) -> float:
     """The median time of a call, once it is compiled and warm."""
     for _ in range(2):
         jax.block_until_ready(run())
     taken: list[float] = []
-    while len(taken) < most and sum(taken) < TIMED_SECONDS:
+    while len(taken) < TIMED and sum(taken) < TIMED_SECONDS:
         start = time.perf_counter()
         jax.block_until_ready(run())
         taken.append(time.perf_counter() - start)

@@ -90,8 +90,8 @@ def workdir() -> str:
     return command.WORKDIR.value
 
 
-def far_workdir(mounts: Sequence[str]) -> str:
-    """Returns the run's directory, for processes on machines that come and go.
+def check_far_workdir(mounts: Sequence[str]) -> None:
+    """Makes sure that the run's directory outlives machines that come and go.
 
     Args:
       mounts: directories of theirs that outlive them.
@@ -107,7 +107,6 @@ def far_workdir(mounts: Sequence[str]) -> str:
             f"--workdir={named}: it would be lost with the machine: name a directory {where}"
             "in an object store (gs://BUCKET/RUN)"
         )
-    return named
 
 
 def execute(words: Sequence[str], *, dry_run: bool, **options) -> int:

@@ -34,7 +34,7 @@ def manifest(options: argparse.Namespace, words: list[str]) -> dict[str, Any]:
     Raises:
       ValueError: nodes, topology and chips that do not go together; a workdir that would be lost.
     """
-    submission.far_workdir([mount for _, mount in options.volume])
+    submission.check_far_workdir([mount for _, mount in options.volume])
     nodes = _nodes(options)
     jobset = yaml.safe_load(TEMPLATE.read_text())
     jobset["metadata"]["name"] = options.name

@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _submit(options: argparse.Namespace, words: list[str]) -> int:
-    submission.far_workdir(options.mount)
+    submission.check_far_workdir(options.mount)
     tpu, command = Slice(options), submission.train("python", options, words)
     if options.dry_run:
         archive = Path(ARCHIVE)
