@@ -29,6 +29,7 @@ from typing import Any, BinaryIO, NoReturn
 FAULT = 1  # exit status where a process has died
 IDLE, INTERVAL, PROBES = 10, 5, 4  # seconds, seconds, number: a dead machine is missed after 30 s
 PARTING = 5.0  # seconds in which the others are to have heard why a run ends
+GRACE = 2.0  # seconds in which one part of a process may learn from another why it ends
 FINISH = "finish"  # where the processes meet last
 
 _link: "Link | None" = None
@@ -130,6 +131,9 @@ class Link:
             verdict = self._peers[0].inbox.get()["verdict"]
         else:
             theirs = {peer.process: peer.inbox.get() for peer in self._peers.values()}
+            for other in theirs.values():
+                if "end" in other:
+                    raise Ending(other["end"], other["message"])
             verdict = _differences(mine, dict(sorted(theirs.items())))
             self.finished |= what == FINISH
             self._tell({"verdict": verdict, "finished": self.finished})
@@ -141,7 +145,7 @@ class Link:
 
         Then the thread that learns of it ends this process with the reason.
         """
-        time.sleep(2.0)
+        time.sleep(GRACE)
 
     def end(self, code: int, message: str, heard: bool = False) -> NoReturn:
         """See the function of this name; ``heard`` if `hear` was called for what has failed."""
@@ -222,8 +226,9 @@ class Link:
                 message = json.loads(line)
                 if "end" in message and self.process == 0:
                     whose = f"process {peer.process} of {self.processes}: "
-                    text = message["message"]
-                    _daemon(self._end_all, message["end"], text and whose + text)
+                    text = message["message"] and whose + message["message"]
+                    peer.inbox.put({"end": message["end"], "message": text})
+                    _daemon(self._end_soon, message["end"], text)
                 elif "end" in message:
                     self._exit_once(message["end"], message["message"])
                 else:
@@ -240,6 +245,11 @@ class Link:
         if self.process == 0:
             self._end_all(FAULT, died, heard=died)
         self._exit_once(FAULT, died)
+
+    def _end_soon(self, code: int, message: str) -> NoReturn:
+        """Ends all, unless the main thread does: where it waits for the others it cleans up."""
+        time.sleep(GRACE)
+        self._end_all(code, message)
 
     def _end_all(self, code: int, message: str, heard: str = "") -> NoReturn:
         """Ends this process, the first, when the others have heard of it.

@@ -293,14 +293,17 @@ def save(*_):
 signal.signal(15, save)
 print("ready", flush=True)
 time.sleep(60)"""
-    command = ["bash", REPO / "launch/tpu/worker.sh", "code", "--", sys.executable, "-c", saves]
+    # As under ssh; bash cannot trap what was ignored before it began, as under nohup.
+    heard = (
+        "import os, signal, sys; signal.signal(1, signal.SIG_DFL); os.execvp('bash', sys.argv[1:])"
+    )
+    worker = [REPO / "launch/tpu/worker.sh", "code", "--", sys.executable, "-c", saves]
+    command = [sys.executable, "-c", heard, "bash", *worker]
     process = subprocess.Popen(
         command,
         cwd=tmp_path,
         env={**os.environ, "HOME": str(tmp_path)},
         stdout=subprocess.PIPE,
-        # As under ssh; bash cannot trap what was ignored before it began, as under nohup.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

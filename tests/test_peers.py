@@ -93,6 +93,31 @@ time.sleep(60)
     assert "died" not in said
 
 
+@pytest.mark.parametrize("disagree", [True, False])
+def test_the_first_cleans_up_before_it_ends(disagree, repo, tmp_path):
+    """Another's end must not overtake it on its way out: a directory would be left behind."""
+    body = f"""
+import contextlib, pathlib
+made = pathlib.Path({str(tmp_path / "made")!r})
+with contextlib.ExitStack() as undo:
+    if rank == 0:
+        made.mkdir()
+        undo.callback(made.rmdir)
+        undo.callback(time.sleep, 0.5)
+    try:
+        if rank == 1 and not {disagree}: raise ValueError("no such field")
+        peers.agree("seeds", dict(seed=rank))
+    except ValueError as error:
+        peers.end(2, f"error: {{error}}")
+"""
+    codes, errors = ends(start(body, ranks=(0, 1), count=2, repo=repo))
+    assert set(codes.values()) == {2}
+    said = "seed: 0 in process 0, 1 in process 1" if disagree else "process 1 of 2: error: no such"
+    assert errors[0].count(said) == 1
+    assert errors[1] == ""
+    assert not (tmp_path / "made").exists()
+
+
 def test_an_exception_of_one_ends_all(repo):
     body = """
 if rank == 1: raise KeyError("a fault of the program")
