@@ -1,0 +1,137 @@
+"""What a task is made of: its examples, whatever file they came from, and how it is fine-tuned."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+# classification: one label a text; multilabel: any number of them; relation: one label for a pair
+# of entities marked in the text; tagging: flat entities, a tag a word; spans: entities that may
+# nest.
+Kind = Literal["classification", "multilabel", "relation", "tagging", "spans"]
+KINDS: tuple[str, ...] = get_args(Kind)
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[str, ...] = get_args(Split)
+
+
+class Text(NamedTuple):
+    """A text with its labels: of kinds classification and relation (one) and multilabel (any).
+
+    Attributes:
+      id: names it in messages and predictions; unique in its split.
+      text: as published; of a relation with its markers in it.
+      labels: of multilabel in the order of the file.
+      pair: a second text that the first is read with, or none.
+    """
+
+    id: str
+    text: str
+    labels: tuple[str, ...]
+    pair: str | None = None
+
+
+class Words(NamedTuple):
+    """A sentence or document that comes in words: of kind tagging.
+
+    Attributes:
+      id: names it.
+      words: none of them empty.
+      tags: strict IOB2, one a word: "O", "B-TYPE", "I-TYPE" after "B-TYPE" or "I-TYPE".
+    """
+
+    id: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+class Span(NamedTuple):
+    """An entity: the characters ``text[start:end]``."""
+
+    start: int
+    end: int
+    label: str
+
+
+class Annotated(NamedTuple):
+    """A text with its entities, of kind spans, or of kind tagging where none overlap."""
+
+    id: str
+    text: str
+    spans: tuple[Span, ...]
+
+
+Example = Text | Words | Annotated
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a task is fine-tuned (SPEC section 6).
+
+    Attributes:
+      learning_rate: the encoder's peak; falls in a straight line to 0.
+      head_learning_rate: that of what is new; None: the same.
+      batch: rows a step.
+      epochs: passes over the training rows, or
+      steps: that many steps (epochs is None then).
+      evaluations: how often the dev split is looked at; None: after each epoch.
+      warmup: share of the steps in which the rate rises.
+      weight_decay: torch's AdamW's, of matrices alone.
+      clip_norm: of the global gradient norm; None: not clipped.
+      max_length: tokens of a row. Longer examples become windows where entities are sought; texts
+        are cut (a relation's around its markers), and how many were is told.
+      stride: tokens that a window shares with the one before it.
+      pooling: what a text's head reads: the first token, or the mean of all.
+      dropout: before the last layer of the head.
+      positive_weights: of multilabel: each label's positives weigh as much as its negatives.
+    """
+
+    learning_rate: float = 5e-5
+    head_learning_rate: float | None = None
+    batch: int = 16
+    epochs: int | None = 10
+    steps: int | None = None
+    evaluations: int | None = None
+    warmup: float = 0.0
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+    max_length: int = 512
+    stride: int = 128
+    pooling: Literal["cls", "mean"] = "cls"
+    dropout: float = 0.0
+    positive_weights: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One task as declared: data, labels, metric, settings.
+
+    Attributes:
+      name: as in ``--task``.
+      title: as in tables, the paper's where it has it.
+      language: "en" or "fr" ("" where it is another).
+      kind: what is predicted.
+      read: from a split's files to its examples; raises ValueError naming file, line and value.
+      files: each split's, relative to the task's folder; globs are allowed.
+      folder: names that the task's folder may have under the data directory, the first preferred.
+      labels: all that there are; None: those of the training split, sorted. A label of another
+        split that is not among them is an error.
+      metric: of `metrics`, what the best checkpoint is chosen by and what is compared.
+      settings: the paper's.
+      source: where to get it.
+      licence: of the data; "gated" in it where a signature is needed.
+      paper: the column of the paper's tables, if it is one of theirs.
+    """
+
+    name: str
+    title: str
+    language: str
+    kind: Kind
+    read: Callable[[Sequence[Path]], list[Example]]
+    files: Mapping[str, tuple[str, ...]]
+    folder: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    metric: str
+    settings: Settings
+    source: str
+    licence: str
+    paper: str | None = None
