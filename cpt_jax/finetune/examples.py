@@ -22,12 +22,16 @@ class Text(NamedTuple):
       text: as published; of a relation with its markers in it.
       labels: of multilabel in the order of the file.
       pair: a second text that the first is read with, or none.
+      markers: of a relation: the characters of `text` at which the two opening markers begin.
+      where: the file and line it begins on, for messages.
     """
 
     id: str
     text: str
     labels: tuple[str, ...]
     pair: str | None = None
+    markers: tuple[int, int] | None = None
+    where: str = ""
 
 
 class Words(NamedTuple):
@@ -37,11 +41,13 @@ class Words(NamedTuple):
       id: names it.
       words: none of them empty.
       tags: strict IOB2, one a word: "O", "B-TYPE", "I-TYPE" after "B-TYPE" or "I-TYPE".
+      where: the file and line it begins on.
     """
 
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...]
+    where: str = ""
 
 
 class Span(NamedTuple):
@@ -58,9 +64,27 @@ class Annotated(NamedTuple):
     id: str
     text: str
     spans: tuple[Span, ...]
+    where: str = ""
 
 
 Example = Text | Words | Annotated
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """A split that the publisher does not give, cut out of one that is there.
+
+    Of the source's n examples, those at the first `ceil(share n)` places of a permutation become
+    `into`; the others stay, in the permutation's order. It is numpy's, of that seed, and by the
+    generator as `train_test_split` does it of Hugging Face's datasets ("pcg64") or of scikit-learn
+    ("mt19937"), so that a protocol that was written with one of them gets its own splits.
+    """
+
+    source: Split
+    into: Split
+    share: float
+    seed: int = 42
+    generator: Literal["pcg64", "mt19937"] = "pcg64"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +134,10 @@ class Task:
       title: as in tables, the paper's where it has it.
       language: "en" or "fr" ("" where it is another).
       kind: what is predicted.
-      read: from a split's files to its examples; raises ValueError naming file, line and value.
-      files: each split's, relative to the task's folder; globs are allowed.
+      read: from a split's files and its name to its examples; raises ValueError naming file, line
+        and value.
+      files: each split's, relative to the task's folder; globs are allowed. A split that `cuts`
+        makes has none.
       folder: names that the task's folder may have under the data directory, the first preferred.
       labels: all that there are; None: those of the training split, sorted. A label of another
         split that is not among them is an error.
@@ -120,13 +146,14 @@ class Task:
       source: where to get it.
       licence: of the data; "gated" in it where a signature is needed.
       paper: the column of the paper's tables, if it is one of theirs.
+      cuts: how splits that are not published are made, one after the other.
     """
 
     name: str
     title: str
     language: str
     kind: Kind
-    read: Callable[[Sequence[Path]], list[Example]]
+    read: Callable[[Sequence[Path], str], list[Example]]
     files: Mapping[str, tuple[str, ...]]
     folder: tuple[str, ...]
     labels: tuple[str, ...] | None
@@ -135,3 +162,4 @@ class Task:
     source: str
     licence: str
     paper: str | None = None
+    cuts: tuple[Cut, ...] = ()

@@ -1,0 +1,18 @@
+"""The tasks by name, and what reads them from disk."""
+
+import difflib
+
+from cpt_jax.finetune.examples import Task
+from cpt_jax.finetune.tasks import english, french
+from cpt_jax.finetune.tasks import open as open_tasks
+
+_DECLARED = (*english.TASKS, *french.TASKS, *open_tasks.TASKS)
+TASKS: dict[str, Task] = {task.name: task for task in _DECLARED}
+
+
+def find(name: str) -> Task:
+    """The task of that name. Raises ValueError with the nearest names."""
+    if name not in TASKS:
+        nearest = difflib.get_close_matches(name, TASKS, n=3, cutoff=0)
+        raise ValueError(f"{name!r}: no such task; the nearest are {', '.join(nearest)}")
+    return TASKS[name]
