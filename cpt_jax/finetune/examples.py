@@ -59,12 +59,21 @@ class Span(NamedTuple):
 
 
 class Annotated(NamedTuple):
-    """A text with its entities, of kind spans, or of kind tagging where none overlap."""
+    """A text with its entities, of kind spans, or of kind tagging where none overlap.
+
+    Attributes:
+      id: names it.
+      text: all of it; windows are the encoder's.
+      spans: sorted, none twice.
+      where: the file it is in.
+      discontinuous: how many of the file's entities had gaps; spans are their hulls.
+    """
 
     id: str
     text: str
     spans: tuple[Span, ...]
     where: str = ""
+    discontinuous: int = 0
 
 
 Example = Text | Words | Annotated

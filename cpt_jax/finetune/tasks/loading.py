@@ -172,6 +172,9 @@ def _warnings(
                 count, of = sum(texts[other][text] for text in both), texts[other].total()
                 yield f"{task.name}: {count} of {of} texts of {other} are in {one} too"
     for split, examples in splits.items():
+        gaps = sum(e.discontinuous for e in examples if isinstance(e, Annotated))
+        if gaps:
+            yield f"{task.name}: {gaps} discontinuous entities of {split} are read as their hulls"
         present = set(_labels(examples))
         absent = [label for label in labels if label not in present]
         if absent:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -108,6 +109,26 @@ def json_of(path: Path) -> Any:
         return json.loads(text_of(path))
     except json.JSONDecodeError as error:
         fault(path, error.lineno, f"not JSON: {error.msg}")
+
+
+def json_list_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each object of a file that is one JSON list of objects, with the line it begins on."""
+    values, text = json_of(path), text_of(path)
+    if not isinstance(values, list):
+        fault(path, None, f"not a JSON list: {shown(text.lstrip())}")
+    decoder, more = json.JSONDecoder(), re.compile(r"[^\s,]")
+    at = text.index("[") + 1
+    line = 1 + text.count("\n", 0, at)
+    for value in values:
+        found = more.search(text, at)
+        assert found is not None, "the text has as many values as the list"
+        start = found.start()
+        _, end = decoder.raw_decode(text, start)
+        line += text.count("\n", at, start)
+        if not isinstance(value, dict):
+            fault(path, line, f"not a JSON object: {shown(json.dumps(value))}")
+        yield line, value
+        at, line = end, line + text.count("\n", start, end)
 
 
 def json_lines_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
