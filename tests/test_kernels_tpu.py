@@ -55,10 +55,10 @@ def test_splash_equals_the_oracle(monkeypatch, mask_mode, window):
         assert not np.asarray(ours)[PACKED == 0].any(), f"{what} of padding"
 
 
-@pytest.mark.parametrize(("window", "programs"), [(None, 2), (64, 3)])
+@pytest.mark.parametrize("window", [None, 64])
 @pytest.mark.parametrize("mask_mode", MASK_MODES)
-def test_splash_lowers_for_tpus_on_a_mesh(mask_mode, window, programs):
-    """Forward and backward as kernels of a TPU, each device on its own rows and heads."""
+def test_splash_lowers_for_tpus_on_a_mesh(mask_mode, window):
+    """Forward, dq, dk and dv as kernels of a TPU, each device on its own rows and heads."""
     mesh = jax.make_mesh((2, 2, 2), ("replica", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
     causal = mask_mode == "causal"
 
@@ -74,7 +74,7 @@ def test_splash_lowers_for_tpus_on_a_mesh(mask_mode, window, programs):
     with jax.set_mesh(mesh):
         traced = jax.jit(run).trace(array, array, array, array, segment_ids)
     text = traced.lower(lowering_platforms=("tpu",)).as_text()
-    assert text.count("tpu_custom_call") == programs
+    assert text.count("tpu_custom_call") == 3
     # a row and a head a device, and no scores of a whole row
     assert "tensor<1x512x1x64xbf16>" in text
     assert "512x512x" not in text

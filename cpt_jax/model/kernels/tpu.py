@@ -94,13 +94,12 @@ def _kernel(length: int, heads: int, window: int | None, causal: bool, interpret
         mask = masks.CausalMask(shape) if causal else masks.FullMask(shape)
     largest = GLOBAL_BLOCK if window is None else LOCAL_BLOCK
     block = next(size for size in (512, 256, LANES) if size <= largest and length % size == 0)
-    blocks = {"block_q": block, "block_kv": block, "block_q_dkv": block, "block_kv_dkv": block}
-    if window is None:
-        sizes = kernels.BlockSizes(**blocks, use_fused_bwd_kernel=True)
-    else:
-        # The fused backward pass writes a gradient of q for each block of keys and adds them up:
-        # L / block of them, of which a window touches few.
-        sizes = kernels.BlockSizes(**blocks, block_q_dq=block, block_kv_dq=block)
+    # Not the fused backward pass: it writes a gradient of q for each block of keys, and adds them up,
+    # which is tokens x tokens again, divided by block / K.
+    sizes = kernels.BlockSizes(
+        **dict.fromkeys(("block_q", "block_kv", "block_q_dkv", "block_kv_dkv"), block),
+        **dict.fromkeys(("block_q_dq", "block_kv_dq"), block),
+    )
     make = functools.partial(
         kernels.make_splash_mha,
         masks.MultiHeadMask([mask] * heads),
