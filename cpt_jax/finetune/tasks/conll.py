@@ -43,9 +43,9 @@ def read(
                 continue
             start = start if rows else line
             columns = text.split("\t") if "\t" in text else text.split()
-            for name, index in (("word", word), ("tag", tag)):
-                if not -len(columns) <= index < len(columns) or len(columns) < 2:
-                    fault(path, line, f"no column {index} ({name}) in {shown(text)}")
+            size = len(columns)
+            if size < 2 or not all(-size <= index < size for index in (word, tag)):
+                fault(path, line, f"no columns {word} and {tag} in {shown(text)}")
             if not columns[word].strip():
                 fault(path, line, f"empty word in {shown(text)}")
             before = rows[-1][1] if rows else "O"

@@ -4,11 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 
-from cpt_jax.finetune.examples import SPLITS, Annotated, Cut, Example, Split, Task, Text, Words
+from cpt_jax.finetune.examples import SPLITS, Annotated, Cut, Example, Task, Text, Words
 
 # How deep under the data directory a task's folder may lie: data/GAD, data/en_tasks/GAD, ...
 DEPTH = 3
@@ -26,7 +26,7 @@ class Loaded(NamedTuple):
 
     task: Task
     labels: tuple[str, ...]
-    splits: dict[Split, list[Example]]
+    splits: dict[str, list[Example]]
     warnings: tuple[str, ...]
 
 
@@ -39,7 +39,7 @@ def load(task: Task, data_dir: Path | str) -> Loaded:
         split, a label that is not among the task's, an entity beyond its text or across another;
         with the file and line.
     """
-    splits: dict[Split, list[Example]] = {}
+    splits: dict[str, list[Example]] = {}
     for split, files in files_of(task, data_dir).items():
         splits[split] = list(task.read(files, split))
         if not splits[split]:
@@ -49,11 +49,11 @@ def load(task: Task, data_dir: Path | str) -> Loaded:
     labels = task.labels or tuple(sorted(set(_labels(splits["train"]))))
     for split, examples in splits.items():
         _check(task, split, examples, labels)
-    ordered = {split: splits[split] for split in get_args(Split)}
+    ordered = {split: splits[split] for split in SPLITS}
     return Loaded(task, labels, ordered, tuple(_warnings(task, ordered, labels)))
 
 
-def files_of(task: Task, data_dir: Path | str) -> dict[Split, list[Path]]:
+def files_of(task: Task, data_dir: Path | str) -> dict[str, list[Path]]:
     """The files of each split that is read, sorted by name where one glob gives several.
 
     Each is looked for in every folder of the task's names, the shallowest first: the publisher's
@@ -72,7 +72,7 @@ def files_of(task: Task, data_dir: Path | str) -> dict[Split, list[Path]]:
         raise FileNotFoundError(
             f"{task.name}: no folder {' or '.join(task.folder)} under {root}; {get}"
         )
-    found: dict[Split, list[Path]] = {}
+    found: dict[str, list[Path]] = {}
     for split, patterns in task.files.items():
         found[split] = []
         for pattern in patterns:
@@ -162,7 +162,7 @@ def _check_kind(task: Task, where: str, example: Example) -> None:
 
 
 def _warnings(
-    task: Task, splits: Mapping[Split, Sequence[Example]], labels: Sequence[str]
+    task: Task, splits: Mapping[str, Sequence[Example]], labels: Sequence[str]
 ) -> Iterator[str]:
     texts = {split: Counter(map(text_of, examples)) for split, examples in splits.items()}
     for i, one in enumerate(SPLITS):
@@ -185,12 +185,14 @@ class Entry(NamedTuple):
     """What `list` says of a task.
 
     Attributes:
+      on_disk: whether its folder and files are there.
       sizes: examples of each split; None where it is not on disk, or does not read.
       fault: why it has none.
     """
 
     task: Task
-    sizes: dict[Split, int] | None
+    on_disk: bool
+    sizes: dict[str, int] | None
     fault: str | None
 
 
@@ -199,5 +201,5 @@ def entry(task: Task, data_dir: Path | str) -> Entry:
     try:
         loaded = load(task, data_dir)
     except (OSError, ValueError) as error:
-        return Entry(task, None, str(error))
-    return Entry(task, {split: len(rows) for split, rows in loaded.splits.items()}, None)
+        return Entry(task, not isinstance(error, FileNotFoundError), None, str(error))
+    return Entry(task, True, {split: len(rows) for split, rows in loaded.splits.items()}, None)

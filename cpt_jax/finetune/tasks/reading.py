@@ -155,3 +155,12 @@ def field_of(path: Path, line: int | None, record: Mapping[str, Any], name: str)
     if not value.strip():
         fault(path, line, f"{name}: empty")
     return value
+
+
+def openings_of(path: Path, line: int, text: str, openings: Sequence[str]) -> tuple[int, int]:
+    """Where a relation's two opening markers begin; each must be in the text just once."""
+    for marker in openings:
+        if text.count(marker) != 1:
+            fault(path, line, f"{text.count(marker)} times {marker!r}, not once: {shown(text)}")
+    first, second = openings
+    return text.index(first), text.index(second)
