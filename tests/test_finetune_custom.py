@@ -7,7 +7,7 @@ import pytest
 from tiny_tasks import CONLL, write
 
 from cpt_jax.finetune.examples import Cut, Settings, Text
-from cpt_jax.finetune.tasks import custom, find
+from cpt_jax.finetune.tasks import TASKS, custom, find
 from cpt_jax.finetune.tasks.loading import load
 
 WARDS = """
@@ -130,3 +130,12 @@ def test_all_faults_are_told_at_once(tmp_path):
     with pytest.raises(ValueError, match="did you mean 'jsonl'") as caught:
         custom.read(declared(tmp_path, text))
     assert len(str(caught.value).splitlines()) == 3
+
+
+def test_the_page_says_what_there_is(repo, tmp_path):
+    """docs/tasks.md: every task and format, and the example of a declaration."""
+    page = (repo / "docs" / "tasks.md").read_text()
+    named = set(re.findall(r"`([\w]+)`", page))
+    assert set(TASKS) | set(custom.FORMATS) <= named
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    assert custom.read(declared(tmp_path, example)).name == "wards"
