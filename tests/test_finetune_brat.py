@@ -98,6 +98,7 @@ T1 = "T1\tDISO 0 6\tTumeur\n"
     ("ann", "message"),
     [
         (T1 + "T2\tANAT 50 500\tfoie\n", r"a.ann:2: T2: offsets 50 500 in a text of 56"),
+        (T1 + "T2\tANAT 49 57\tdroit. \n", r"a.ann:2: T2: offsets 49 57 in a text of 56"),
         (T1 + "T2\tANAT 9 13\tfoie\n", r"a.ann:2: T2: 'foie' is annotated where ' foi' stands"),
         ("T1\tDISO 0 6\ttumeur\n", r"a.ann:1: T1: 'tumeur' is annotated where 'Tumeur' stands"),
         ("T1\tORGAN 0 6\tTumeur\n", r"a.ann:1: label 'ORGAN' is none of ANAT, CHEM"),
@@ -202,3 +203,15 @@ def test_quaero_copied_with_carriage_returns(shared, tmp_path):
         d._replace(where="") for d in brat.read(files)
     ]
     assert len(copies) == 12
+
+
+def test_quaero_cut_short(shared, tmp_path):
+    """Real annotations over a text that has lost its end: the first that is beyond it is named."""
+    files = [file for file in quaero(shared) if "dev/EMEA/118_1." in str(file)]
+    text, length = files[0].read_text(), 1000
+    ends = [max(end for _, end in fragments) for fragments, _, _ in naive(files[1])]
+    line = 1 + 2 * next(i for i, end in enumerate(ends) if end > length)  # a note after each
+    copies = write(tmp_path, text[:length], files[1].read_text())
+    with pytest.raises(ValueError, match=rf"a.ann:{line}: T\d+: offsets .* in a text of 1000"):
+        brat.read(copies)
+    assert 10 < sum(end > length for end in ends) < len(ends)

@@ -87,13 +87,16 @@ def test_codes_of_a_document(tmp_path):
 
 def test_most_frequent_codes_are_those_of_the_training_split(tmp_path):
     """c is in 3 of its documents, b and d in 2, a thrice in one; e is everywhere but there."""
+    dev, test = [*DEV, "n22"], [*TEST, "n12", "n3"]
+    assert {coded.split_of(name) for name in dev} == {"dev"}
+    assert {coded.split_of(name) for name in test} == {"test"}
     notes = {
-        TRAIN[0]: icd("c", "b", "d", "a", "a", "a"),
+        TRAIN[0]: icd("c", "d", "b", "a", "a", "a"),
         TRAIN[1]: icd("c", "d"),
         TRAIN[2]: icd("c", "b"),
         TRAIN[3]: [],
-        DEV[0]: icd("e", "d", "c"),
-        TEST[0]: icd("e", "b"),
+        **dict.fromkeys(dev, icd("e", "d", "c")),
+        **dict.fromkeys(test, icd("e", "b")),
     }
     files = write_coded(tmp_path / "x", notes)
 
@@ -104,10 +107,10 @@ def test_most_frequent_codes_are_those_of_the_training_split(tmp_path):
 
     assert labels("train", 1) == [("c",), ("c",), ("c",), ()]
     assert labels("train", 2) == [("c", "b"), ("c",), ("c", "b"), ()]
-    assert labels("dev", 3) == [("d", "c")]
-    assert labels("test", 3) == [("b",)]
-    assert labels("test", None) == [("e", "b")]
-    assert labels("train", 30)[0] == ("c", "b", "d", "a")
+    assert labels("dev", 3) == [("d", "c")] * 2
+    assert labels("test", 3) == [("b",)] * 3
+    assert labels("test", None) == [("e", "b")] * 3
+    assert labels("train", 30)[0] == ("c", "d", "b", "a")
 
 
 def test_no_code_at_all(tmp_path):
@@ -233,7 +236,8 @@ def test_diamed_faults(tmp_path, change, message):
 
 def test_coded_tasks_load_from_their_folders(tmp_path):
     names = [*TRAIN, *DEV, *TEST]
-    write_coded(tmp_path / "FRACCO/ann_txt_files", {name: icd("C34.9 8000/6") for name in names})
+    composite = [*icd("C34.9 8000/6"), ("morphologie", "ICD-O", "8000/6")]
+    write_coded(tmp_path / "FRACCO/ann_txt_files", dict.fromkeys(names, composite))
     notes = {
         name: [("morphology-onco", "ICD-O-3.1", "8000/6"), ("morphology-onco", "SNOMED", "7+8")]
         for name in names
