@@ -1,8 +1,9 @@
 """Documents with the codes of a terminology: what FRACCO's and FRASIMED's notes give a document.
 
-FRACCO (https://zenodo.org/records/17284817; layout seen in files of the same corpus in the public
-repository mifiguemi/onco-camembert): BRAT's files, all in `ann_txt_files/`. The code of a mention
-is a note; that of an `expression_CIM` is a topography and a morphology, or several of them:
+FRACCO (https://zenodo.org/records/17284817): BRAT's files, all in `ann_txt_files/` (so the reader in
+the public repository Rian-T/tabib). The code of a mention is a note; that of an `expression_CIM` is
+a topography and a morphology, or several of them (seen in nine files of an earlier public copy,
+mifiguemi/onco-camembert; not verified on the record's own):
 
 T2<TAB>expression_CIM 2300 2323<TAB>adénopathie parahilaire
 #2<TAB>ICD-O T2<TAB>C77.1 8000/1
@@ -11,8 +12,8 @@ T2<TAB>expression_CIM 2300 2323<TAB>adénopathie parahilaire
 
 FRASIMED (https://zenodo.org/records/8355629): the same in `CANTEMIST-FRASIMED/` and
 `DISTEMIST-FRASIMED/`, notes of kinds `ICD-O-3.1` and `SNOMED`. Not verified on its own files: the
-layout is that which the reader in the public repository Rian-T/tabib describes; that a "+" joins
-codes is the rule of the Spanish DisTEMIST, of which it is a translation.
+layout is that which Rian-T/tabib's reader describes; that a "+" joins codes is the rule of the
+Spanish DisTEMIST, of which it is a translation.
 
 Neither corpus is published in splits. Here a document's split follows from its name alone, so it is
 the same in both (they share their documents), on every machine, and whatever else is there.
