@@ -1,9 +1,9 @@
 """Documents with the codes of a terminology: what FRACCO's and FRASIMED's notes give a document.
 
-FRACCO (https://zenodo.org/records/17284817): BRAT's files, all in `ann_txt_files/` (so the reader in
-the public repository Rian-T/tabib). The code of a mention is a note; that of an `expression_CIM` is
-a topography and a morphology, or several of them (seen in nine files of an earlier public copy,
-mifiguemi/onco-camembert; not verified on the record's own):
+FRACCO (https://zenodo.org/records/17284817): BRAT's files in `ann_txt_files/`, so the reader in the
+public repository Rian-T/tabib. The code of a mention is a note; that of an `expression_CIM` is a
+topography and a morphology, or several of them. Seen in ten files of an earlier public copy,
+mifiguemi/onco-camembert; not verified on the record's own:
 
 T2<TAB>expression_CIM 2300 2323<TAB>adénopathie parahilaire
 #2<TAB>ICD-O T2<TAB>C77.1 8000/1
