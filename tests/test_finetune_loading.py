@@ -6,7 +6,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from tiny_tasks import BLUE, CONLL, GAD, HOC, write
+from tiny_tasks import BLUE, CONLL, GAD, HOC, record, write
 
 from cpt_jax.finetune.examples import KINDS, SPLITS, Annotated, Cut, Span, Task, Text, Words
 from cpt_jax.finetune.tasks import TASKS, custom, find
@@ -48,6 +48,29 @@ def test_splits_may_lie_in_two_folders_of_the_name(tmp_path):
     other.mkdir(parents=True)
     (tmp_path / "open" / "NCBI-disease-IOB" / "train.tsv").rename(other / "train.tsv")
     assert load(task, tmp_path).splits["train"][0].where == f"{other}/train.tsv:3"
+
+
+def test_what_a_mac_adds_to_an_archive_is_passed_over(tmp_path):
+    folder = tmp_path / "deidentifiedmedicaltext" / "1.0"
+    folder.mkdir(parents=True)
+    for name in ("id.text", "id.res"):
+        text = "".join(record(f"note {number}", f"{number}||||1") for number in range(10))
+        (folder / name).write_text(text)
+    junk = tmp_path / "deidentifiedmedicaltext" / "__MACOSX" / "1.0"
+    junk.mkdir(parents=True)
+    for path in (junk / "id.text", folder / "._id.text"):
+        path.write_bytes(b"\0\5\x16\7")
+    splits = load(TASKS["deid"], tmp_path).splits
+    assert {split: len(examples) for split, examples in splits.items()} == {
+        "train": 7,
+        "dev": 1,
+        "test": 2,
+    }
+    again = folder / "copy"
+    again.mkdir()
+    (again / "id.res").write_text("x")
+    with pytest.raises(ValueError, match=r"where id\.text and id\.res are read"):
+        load(TASKS["deid"], tmp_path)
 
 
 def test_what_is_not_there_is_told_with_where_to_get_it(tmp_path):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cpt_jax.finetune.examples import Annotated, Example, Span
-from cpt_jax.finetune.tasks.reading import fault, shown, text_of
+from cpt_jax.finetune.tasks.reading import fault, shown, text_of, two_of
 
 TYPES = ("age", "date", "location", "name", "other", "phone_nb")
 TYPES_2006 = ("AGE", "DATE", "DOCTOR", "HOSPITAL", "ID", "LOCATION", "PATIENT", "PHONE")
@@ -52,7 +52,7 @@ def read_physionet(files: Sequence[Path], split: str = "") -> list[Example]:
       files: id.text and id.res.
     """
     del split
-    texts, masked = (dict(_records(path)) for path in files[:2])
+    texts, masked = (dict(_records(path)) for path in two_of(files, "id.text and id.res"))
     for key, (line, _) in texts.items():
         if key not in masked:
             fault(files[0], line, f"record {key} is not in {files[1]}")

@@ -12,6 +12,7 @@ from cpt_jax.finetune.tasks.reading import (
     json_of,
     openings_of,
     shown,
+    two_of,
 )
 
 DECISIONS = ("yes", "no", "maybe")
@@ -95,14 +96,14 @@ def read_pubmedqa(files: Sequence[Path], split: str) -> list[Example]:
     The text is the question, its pair the paragraphs, joined by a space; the label is
     `final_decision` (Jin et al. 2019: the setting that requires reasoning).
     """
-    path, truth = files[0], json_of(files[1])
-    questions = json_of(path)
-    for file, value in ((path, questions), (files[1], truth)):
+    path, truth_path = two_of(files, "questions and the test split's answers")
+    questions, truth = json_of(path), json_of(truth_path)
+    for file, value in ((path, questions), (truth_path, truth)):
         if not isinstance(value, dict):
             fault(file, None, f"not an object keyed by PMID: {shown(json.dumps(value))}")
     for pmid in truth:
         if pmid not in questions:
-            fault(files[1], None, f"PMID {pmid} is not in {path}")
+            fault(truth_path, None, f"PMID {pmid} is not in {path}")
     examples: list[Example] = []
     for pmid, record in questions.items():
         if (pmid in truth) != (split == "test"):
@@ -113,7 +114,7 @@ def read_pubmedqa(files: Sequence[Path], split: str) -> list[Example]:
         question = field_of(path, None, record, "QUESTION")
         label = field_of(path, None, record, "final_decision")
         if truth.get(pmid, label) != label:
-            fault(files[1], None, f"{pmid}: {truth[pmid]!r}, but {label!r} in {path}")
+            fault(truth_path, None, f"{pmid}: {truth[pmid]!r}, but {label!r} in {path}")
         pair = " ".join(
             field_of(path, None, {"CONTEXTS": part}, "CONTEXTS") for part in record["CONTEXTS"]
         )

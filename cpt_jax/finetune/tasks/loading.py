@@ -76,12 +76,22 @@ def files_of(task: Task, data_dir: Path | str) -> dict[str, list[Path]]:
     for split, patterns in task.files.items():
         found[split] = []
         for pattern in patterns:
-            matches = next((paths for f in folders if (paths := sorted(f.glob(pattern)))), [])
+            matches = next((paths for f in folders if (paths := _matches(f, pattern))), [])
             if not matches:
                 where = " or ".join(map(str, folders))
                 raise FileNotFoundError(f"{task.name}: no {pattern} ({split}) in {where}; {get}")
             found[split] += matches
     return found
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    """What the pattern names in the folder, without what a Mac adds to an archive."""
+    inside = ((path, path.relative_to(folder)) for path in folder.glob(pattern))
+    return sorted(
+        path
+        for path, name in inside
+        if not name.name.startswith("._") and "__MACOSX" not in name.parts
+    )
 
 
 def cut_of(examples: Sequence[Example], cut: Cut) -> tuple[list[Example], list[Example]]:

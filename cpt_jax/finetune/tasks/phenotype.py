@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cpt_jax.finetune.examples import Example, Text
-from cpt_jax.finetune.tasks.reading import fault, shown, table_of
+from cpt_jax.finetune.tasks.reading import fault, shown, table_of, two_of
 
 PHENOTYPES = (
     "ADVANCED.CANCER",
@@ -39,7 +39,7 @@ def read(files: Sequence[Path], split: str = "") -> list[Example]:
       files: ACTdb102003.csv and NOTEEVENTS.csv (or .csv.gz).
     """
     del split
-    annotations, notes = files[:2]
+    annotations, notes = two_of(files, "annotations and notes")
     rows: list[tuple[int, str, tuple[str, ...]]] = []
     columns = ("ROW_ID", "NONE", *PHENOTYPES)
     for line, row in table_of(annotations, columns, delimiter=",", quoted=True):

@@ -157,6 +157,14 @@ def field_of(path: Path, line: int | None, record: Mapping[str, Any], name: str)
     return value
 
 
+def two_of(files: Sequence[Path], what: str) -> tuple[Path, Path]:
+    """The two files of a split that is read from two."""
+    if len(files) != 2:
+        names = ", ".join(map(str, files[1:]))
+        fault(files[0], None, f"and {names or 'no other'}, where {what} are read")
+    return files[0], files[1]
+
+
 def openings_of(path: Path, line: int, text: str, openings: Sequence[str]) -> tuple[int, int]:
     """Where a relation's two opening markers begin; each must be in the text just once."""
     for marker in openings:
