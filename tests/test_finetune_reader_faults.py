@@ -180,6 +180,11 @@ WRONG: dict[str, tuple[Callable[..., list[Example]], str, str, str, str]] = {
         ": no TAGS, no TEXT, or an empty one",
     ),
     "2014, broken": (deid.read_2014, XML_2014, "</TAGS>", "", ":9: not XML: mismatched tag"),
+    "2014, encoding": (
+        *(deid.read_2014, XML_2014, "UTF-8", "UTF-9"),
+        ":1: not XML: unknown encoding: UTF-9",
+    ),
+    "2014, empty": (deid.read_2014, XML_2014, XML_2014, " ", ": empty"),
     "2006, other": (deid.read_2006, XML_2006, "PHI", "phi", ": RECORD '543': <phi> is not a PHI"),
     "2006, no text": (
         deid.read_2006,

@@ -187,6 +187,11 @@ def test_i2b2(tmp_path):
     spans = (Span(5, 15, "DATE"), Span(23, 29, "NAME"))
     text = "Seen 2069-04-07 by Dr. Oakley.\n"
     assert deid.read_2014(files) == [Annotated("n", text, spans, str(path))]
+    latin = XML_2014.replace("UTF-8", "ISO-8859-1").replace("Oakley", "Öakley")
+    path.write_bytes(latin.encode("latin-1"))
+    assert deid.read_2014(files) == [
+        Annotated("n", text.replace("Oakley", "Öakley"), spans, str(path))
+    ]
     (path,) = files = write(tmp_path, all__xml=XML_2006)
     spans = (Span(5, 10, "DATE"), Span(14, 20, "DOCTOR"))
     where = f"{path}: RECORD 543"

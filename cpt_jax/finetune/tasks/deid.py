@@ -186,7 +186,13 @@ def read_2014(files: Sequence[Path], split: str = "") -> list[Example]:
 
 
 def _tree(path: Path) -> ElementTree.Element:
+    """The file's root, decoded as the file itself says."""
+    raw = path.read_bytes()
+    if not raw.strip():
+        fault(path, None, "empty")
     try:
-        return ElementTree.fromstring(text_of(path).encode())
+        return ElementTree.fromstring(raw)
     except ElementTree.ParseError as error:
         fault(path, error.position[0], f"not XML: {error}")
+    except (LookupError, UnicodeError) as error:
+        fault(path, 1, f"not XML: {error}")
