@@ -62,11 +62,13 @@ def other_words(a: Path, b: Path) -> list[str]:
     return sorted(w for w in ours.keys() | theirs.keys() if ours.get(w) != theirs.get(w))
 
 
-def read_tokenizer(file: Path) -> tuple[Tokenizer, dict[str, Any]]:
+def read_tokenizer(
+    file: Path, roles: Sequence[str] = ROLES
+) -> tuple[Tokenizer, dict[str, Any]]:
     """A tokenizer.json, and what the manifest says of it.
 
     Raises:
-      ValueError: a damaged file, or a tokenizer that lacks one of ROLES.
+      ValueError: a damaged file, or a tokenizer that lacks a special token of one of `roles`.
     """
     tokenizer = open_tokenizer(file)
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text, not the end of a document
@@ -86,13 +88,13 @@ def read_tokenizer(file: Path) -> tuple[Tokenizer, dict[str, Any]]:
         token = config.get(f"{role}_token", f"[{role.upper()}]")
         token = token["content"] if isinstance(token, dict) else token
         info[f"{role}_id"] = None if token is None else tokenizer.token_to_id(token)
-    check_roles(info, file)
+    check_roles(info, file, roles)
     return tokenizer, info
 
 
-def check_roles(info: Mapping[str, Any], place: Path) -> None:
+def check_roles(info: Mapping[str, Any], place: Path, roles: Sequence[str] = ROLES) -> None:
     """Raises ValueError if a tokenizer lacks a special token that training or padding needs."""
-    lacking = [role for role in ROLES if info[f"{role}_id"] is None]
+    lacking = [role for role in roles if info[f"{role}_id"] is None]
     if lacking:
         names = ", ".join(f"[{role.upper()}]" for role in lacking)
         settings = ", ".join(f'"{role}_token"' for role in lacking)
