@@ -6,7 +6,7 @@ import tiny_tokenizers
 
 from cpt_jax.finetune.decode import decode
 from cpt_jax.finetune.encode import Encoded, encode
-from cpt_jax.finetune.examples import Annotated, Settings, Span, Text, Words
+from cpt_jax.finetune.examples import Annotated, Kind, Settings, Span, Text, Words
 from cpt_jax.finetune.tags import Entity, tag_names, tags_of
 
 LABELS = ["X", "Y", "Z"]
@@ -76,7 +76,8 @@ def test_what_was_learnt_by_heart_is_what_is_annotated(make):
         raw.append(Annotated(f"r{number}", text, tuple(map(span, flat))))
         more = random_entities(rng, len(words), 2) + random_entities(rng, len(words), 2)
         nested.append(Annotated(f"n{number}", text, tuple(map(span, more))))
-    for examples, kind in ((apart, "tagging"), (raw, "tagging"), (nested, "spans")):
+    splits: list[tuple[list, Kind]] = [(apart, "tagging"), (raw, "tagging"), (nested, "spans")]
+    for examples, kind in splits:
         encoded = encode(examples, vocabulary, kind, LABELS, settings)
         assert len(encoded.rows) > 1.5 * len(examples)
         answers = decode(encoded, perfect(encoded))

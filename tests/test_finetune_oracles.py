@@ -1,4 +1,4 @@
-"""Scores are those of seqeval and scikit-learn, on random data with absent labels and illegal tags."""
+"""Scores are seqeval's and scikit-learn's, on random data with absent labels and illegal tags."""
 
 import warnings
 from typing import Any
@@ -68,9 +68,7 @@ def test_class_scores_are_scikit_learns(seed):
     gold = rng.integers(0, seed % 4 + 1, 60)
     found = np.where(rng.random(60) < 0.6, gold, rng.integers(0, 3, 60))
     names = np.array(LABELS)
-    scores = metrics.score(
-        predictions("classification", names[gold].tolist(), names[found].tolist())
-    )
+    scores = scores_of("classification", names[gold].tolist(), names[found].tolist())
     for average in ("macro", "micro", "weighted"):
         expected = sklearn.metrics.f1_score(gold, found, average=average, zero_division=0)
         assert scores[f"{average}_f1"] == pytest.approx(expected, abs=1e-12)

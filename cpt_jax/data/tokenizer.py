@@ -62,9 +62,7 @@ def other_words(a: Path, b: Path) -> list[str]:
     return sorted(w for w in ours.keys() | theirs.keys() if ours.get(w) != theirs.get(w))
 
 
-def read_tokenizer(
-    file: Path, roles: Sequence[str] = ROLES
-) -> tuple[Tokenizer, dict[str, Any]]:
+def read_tokenizer(file: Path, roles: Sequence[str] = ROLES) -> tuple[Tokenizer, dict[str, Any]]:
     """A tokenizer.json, and what the manifest says of it.
 
     Raises:

@@ -155,8 +155,7 @@ def encode(
 def _encode_documents(
     encoded: Encoded, places: range, vocabulary: Vocabulary, settings: Settings
 ) -> None:
-    examples = [encoded.examples[place] for place in places]
-    assert not any(isinstance(example, Text) for example in examples)
+    examples = [e for place in places if not isinstance(e := encoded.examples[place], Text)]
     texts = [text_and_words(example)[0] for example in examples]
     encodings = vocabulary.tokenizer.encode_batch(texts, add_special_tokens=False)
     special = vocabulary.cls, vocabulary.sep
