@@ -94,8 +94,8 @@ def _kernel(length: int, heads: int, window: int | None, causal: bool, interpret
         mask = masks.CausalMask(shape) if causal else masks.FullMask(shape)
     largest = GLOBAL_BLOCK if window is None else LOCAL_BLOCK
     block = next(size for size in (512, 256, LANES) if size <= largest and length % size == 0)
-    # Not the fused backward pass: it writes a gradient of q for each block of keys and adds them up,
-    # which is tokens x tokens again, divided by block / K.
+    # Not the fused backward pass: it writes a gradient of q for each block of keys, to be added up:
+    # tokens x tokens again, divided by block / K.
     sizes = kernels.BlockSizes(
         **dict.fromkeys(("block_q", "block_kv", "block_q_dkv", "block_kv_dkv"), block),
         **dict.fromkeys(("block_q_dq", "block_kv_dq"), block),
