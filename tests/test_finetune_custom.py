@@ -104,7 +104,11 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
         ("share: 0.5", "share: 5", "cuts[0].share: 5.0 is not between 0 and 1"),
         ("name: wards", "name: my wards", "name: 'my wards' names a folder; letters, digits"),
         ("name: wards", "name: 3", "wards.yaml.name: 3 is a int, not a str"),
-        ("name: wards", "metric: f1\nname: wards", "metric: 'f1' is not one of macro_f1, micro"),
+        (
+            "name: wards",
+            "metric: f1\nname: wards",
+            "metric: 'f1' of a task of kind classification; allowed: macro_f1",
+        ),
         ("folder: data", "name: twice", "'name' is there twice"),
         ("[{source", "[{{source", "not YAML: "),
         (WARDS, "- a\n", "not a mapping of fields to values"),

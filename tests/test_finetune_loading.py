@@ -9,7 +9,8 @@ import pytest
 from tiny_tasks import BLUE, CONLL, GAD, HOC, record, write
 
 from cpt_jax.finetune.examples import KINDS, SPLITS, Annotated, Cut, Span, Task, Text, Words
-from cpt_jax.finetune.tasks import TASKS, custom, find
+from cpt_jax.finetune.metrics import check_metric
+from cpt_jax.finetune.tasks import TASKS, find
 from cpt_jax.finetune.tasks.loading import cut_of, entry, load
 
 NAMES = ("train.tsv", "devel.tsv", "test.tsv")
@@ -152,20 +153,28 @@ def task_of(kind, *examples) -> Task:
 @pytest.mark.parametrize(
     ("kind", "example", "message"),
     [
-        ("classification", Text("1", "x", ()), "1: 0 labels, in a task of kind classification"),
-        ("relation", Text("1", "x", ("A",)), "1: markers None, in a task of kind relation"),
+        (
+            "classification",
+            Text("1", "x", ()),
+            "1: 0 labels; a task of kind classification needs one",
+        ),
+        ("relation", Text("1", "x", ("A",)), "1: a relation needs its text's two markers"),
         ("multilabel", Text("1", " ", ("A",)), "1: empty text"),
         ("multilabel", Text("1", "x", ("A", "C")), "1: label 'C' is none of A, B"),
-        ("tagging", Text("1", "x", ("A",)), "1: a text with labels, in a task of kind tagging"),
+        (
+            "tagging",
+            Text("1", "x", ("A",)),
+            "1: Text in a task of kind tagging; allowed: Words or Annotated",
+        ),
         ("spans", Words("1", ("x",), ("O",)), "1: Words in a task of kind spans"),
         ("multilabel", Annotated("1", "x", ()), "1: Annotated in a task of kind multilabel"),
-        ("tagging", Words("1", ("x", ""), ("O", "O")), "1: no words, an empty word, or not a tag"),
-        ("tagging", Words("1", ("x",), ("O", "O")), "1: no words, an empty word, or not a tag"),
+        ("tagging", Words("1", ("x", ""), ("O", "O")), "1: word 1 is empty"),
+        ("tagging", Words("1", ("x",), ("O", "O")), "1: 1 words with 2 tags"),
         ("spans", Annotated("1", "xy", (Span(1, 3, "A"),)), "1: A at 1-3 of a text of 2"),
         ("spans", Annotated("1", "xy", (Span(1, 1, "A"),)), "1: A at 1-1 of a text of 2"),
         (
             *("tagging", Annotated("1", "xyz", (Span(0, 2, "A"), Span(1, 3, "B")))),
-            "1: B at 1-3 overlaps another",
+            "1: B at 1-3 overlaps another entity",
         ),
     ],
 )
@@ -237,7 +246,7 @@ def test_declarations_hold_together(name):
     task = TASKS[name]
     assert task.name == name
     assert task.kind in KINDS
-    assert task.metric in custom.METRICS[task.kind]
+    check_metric(task.metric, task.kind)
     assert task.source
     assert task.licence
     assert task.labels is None or len(set(task.labels)) == len(task.labels)

@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from cpt_jax.finetune.examples import SPLITS, Cut, Example, Kind, Settings, Task
+from cpt_jax.finetune.metrics import check_metric
 from cpt_jax.finetune.tasks import brat, chemprot, conll, deid, jsonl, personal, tables
 from cpt_jax.parsing import parse_as
 
@@ -43,14 +44,13 @@ FORMATS: dict[str, Reader] = {
     "deid_i2b2_2006": deid.read_2006,
     "deid_i2b2_2014": deid.read_2014,
 }
-_OF_LABELS = ("macro_f1", "micro_f1", "weighted_f1", "accuracy")
-# What a kind may be scored by, first what it is unless the file says otherwise.
-METRICS: dict[str, tuple[str, ...]] = {
-    "classification": _OF_LABELS,
-    "multilabel": _OF_LABELS,
-    "relation": _OF_LABELS,
-    "tagging": ("entity_f1",),
-    "spans": ("span_f1",),
+# What a kind is scored by unless the file says otherwise.
+METRICS: dict[str, str] = {
+    "classification": "macro_f1",
+    "multilabel": "macro_f1",
+    "relation": "macro_f1",
+    "tagging": "entity_f1",
+    "spans": "span_f1",
 }
 
 
@@ -109,7 +109,7 @@ def read(path: Path) -> Task:
         files=files,
         folder=(str((path.parent / declared.folder).absolute()),),
         labels=declared.labels,
-        metric=declared.metric or METRICS[declared.kind][0],
+        metric=declared.metric or METRICS[declared.kind],
         settings=declared.settings,
         source=declared.source,
         licence=declared.licence,
@@ -146,10 +146,10 @@ def _faults(declared: Declaration, path: str) -> list[str]:
     if declared.format not in FORMATS:
         nearest = _nearest(declared.format, FORMATS)
         faults.append(f"{path}.format: {declared.format!r} is unknown; did you mean {nearest!r}?")
-    metrics = METRICS[declared.kind]
-    if declared.metric is not None and declared.metric not in metrics:
-        known = f"is not one of {', '.join(metrics)} ({declared.kind})"
-        faults.append(f"{path}.metric: {declared.metric!r} {known}")
+    try:
+        check_metric(declared.metric or METRICS[declared.kind], declared.kind)
+    except ValueError as error:
+        faults.append(f"{path}.{error}")
     settings = declared.settings
     if (settings.epochs is None) == (settings.steps is None):
         faults.append(f"{path}.settings: one of epochs and steps is null, the other a number")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cpt_jax.finetune.checking import check
 from cpt_jax.finetune.examples import SPLITS, Annotated, Cut, Example, Task, Text, Words
 
 # How deep under the data directory a task's folder may lie: data/GAD, data/en_tasks/GAD, ...
@@ -125,50 +126,15 @@ def text_of(example: Example) -> str:
 
 def _check(task: Task, split: str, examples: Sequence[Example], labels: Sequence[str]) -> None:
     seen: dict[str, str] = {}
-    known = set(labels)
     for example in examples:
         where = example.where or f"{task.name}, {split}"
         if example.id in seen:
             raise ValueError(f"{where}: id {example.id!r} again; it was at {seen[example.id]}")
         seen[example.id] = where
-        _check_kind(task, where, example)
-        for label in _labels([example]):
-            if label not in known:
-                raise ValueError(
-                    f"{where}: {example.id}: label {label!r} is none of {', '.join(labels)}"
-                )
-
-
-def _check_kind(task: Task, where: str, example: Example) -> None:
-    """That the example is what the task's kind asks for."""
-    at = f"{where}: {example.id}"
-    if isinstance(example, Text):
-        if task.kind in ("tagging", "spans"):
-            raise ValueError(f"{at}: a text with labels, in a task of kind {task.kind}")
-        if task.kind != "multilabel" and len(example.labels) != 1:
-            raise ValueError(f"{at}: {len(example.labels)} labels, in a task of kind {task.kind}")
-        if (task.kind == "relation") != (example.markers is not None):
-            raise ValueError(f"{at}: markers {example.markers}, in a task of kind {task.kind}")
-        if not example.text.strip():
-            raise ValueError(f"{at}: empty text")
-        return
-    if task.kind not in ("tagging", "spans") or (
-        isinstance(example, Words) and task.kind == "spans"
-    ):
-        raise ValueError(f"{at}: {type(example).__name__} in a task of kind {task.kind}")
-    if isinstance(example, Words):
-        if len(example.words) != len(example.tags) or not example.words or "" in example.words:
-            raise ValueError(f"{at}: no words, an empty word, or not a tag a word")
-        return
-    end = 0
-    for span in sorted(example.spans):
-        if not 0 <= span.start < span.end <= len(example.text):
-            raise ValueError(
-                f"{at}: {span.label} at {span.start}-{span.end} of a text of {len(example.text)}"
-            )
-        if task.kind == "tagging" and span.start < end:
-            raise ValueError(f"{at}: {span.label} at {span.start}-{span.end} overlaps another")
-        end = max(end, span.end)
+        try:
+            check(example, task.kind, labels)
+        except ValueError as error:
+            raise ValueError(f"{where}: {example.id}: {error}") from None
 
 
 def _warnings(
