@@ -7,7 +7,7 @@ works on the `(graphdef, params)` of `split`, where `params` is one flat dict of
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,7 @@ Params = dict[str, jax.Array]
 Hidden = Float[Array, "B L D"]
 Key = PRNGKeyArray | None  # of dropout; None switches it off
 Mask = tuple[str, int | None]  # a layer's mask mode, and its reach under it in tokens
+Model = TypeVar("Model", bound=nnx.Module)
 Attend = Callable[..., Float[Array, "B L H K"]]  # `attention` under a layer's mask
 
 
@@ -337,14 +338,14 @@ def _recomputed(
     return apply(params, x, context, dropout_key)
 
 
-def split(model: ModernBert) -> tuple[nnx.GraphDef, Params]:
+def split(model: Model) -> tuple[nnx.GraphDef[Model], Params]:
     """The model's static structure and its parameters by path, `model.layers.3.attn.Wo.kernel`."""
     graphdef, state = nnx.split(model)
     flat = nnx.to_flat_state(state)
     return graphdef, {".".join(map(str, path)): leaf.get_value() for path, leaf in flat}
 
 
-def merge(graphdef: nnx.GraphDef, params: Params) -> ModernBert:
+def merge(graphdef: nnx.GraphDef[Model], params: Params) -> Model:
     """The model that `split` took apart; works under `jit` and `grad`."""
     leaves = [
         (tuple(int(p) if p.isdigit() else p for p in path.split(".")), nnx.Param(value))
