@@ -101,6 +101,17 @@ def test_each_words_tokens_spell_it():
     assert (alignment.word_ids[alignment.firsts[1:] - 1] != range(1, 400)).all()
 
 
+def test_tokens_of_white_space_alone_are_in_no_word():
+    spans, offsets = [(0, 1), (3, 4), (4, 6)], [(0, 0), (0, 1), (1, 3), (2, 4), (4, 5), (5, 6)]
+    alignment = align(np.array(offsets), np.array(spans), 6)
+    assert alignment.word_ids.tolist() == [-1, 0, -1, 1, 2, 2]
+    assert alignment.firsts.tolist() == [1, 3, 4]
+    # A token of two words is the first one's.
+    alignment = align(np.array([(0, 1), (3, 6)]), np.array(spans), 6)
+    assert alignment.word_ids.tolist() == [0, 1]
+    assert alignment.words.tolist() == [0, 1]
+
+
 def test_ids_are_those_of_the_models_own_tokenizer(shared):
     folder = shared / "data" / "tokenizers" / "modernbert-base"
     vocabulary = open_vocabulary(folder)
@@ -280,6 +291,15 @@ def test_words_without_a_token_are_passed_over():
     ]
     nothing = encode([Words("w", ("\u200b",), ("O",))], vocabulary, "tagging", ["X"], Settings())
     assert nothing.rows[0].input_ids.tolist() == [vocabulary.cls, vocabulary.sep]
+
+
+def test_an_entity_between_punctuation():
+    text = "l'hépatite,aiguë"
+    example = Annotated("d", text, (Span(2, 10, "X"),))
+    for kind in ("tagging", "spans"):
+        encoded = encode([example], tiny_tokenizers.byte_level(), kind, ["X"], Settings())
+        assert encoded.documents[0].entities == ((2, 2, "X"),)
+        assert (encoded.counts.moved, encoded.counts.lost) == (0, 0)
 
 
 def test_an_entity_within_a_word_is_learnt_as_the_whole_word(letters):

@@ -33,7 +33,7 @@ def test_windows_hold_every_word_once_as_their_own(seed, stride):
     for first, end in zip(firsts[fits], ends[fits], strict=True):
         assert any(a <= first and end <= b for a, b in windows), "a word in no window"
 
-    owners = owners_of(firsts, firsts + 1, windows, tokens)
+    owners = owners_of(firsts, firsts + 1, windows)
     for word, first in enumerate(firsts):
         best = {}
         for place, (start, end) in enumerate(windows):

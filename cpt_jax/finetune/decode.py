@@ -111,7 +111,7 @@ def _tagged(
 def _spans(
     encoded: Encoded, place: int, document: Document, views: Sequence[tuple[View, Output]]
 ) -> list[Entity]:
-    firsts, tokens = document.alignment.firsts, len(document.ids)
+    firsts = document.alignment.firsts
     windows = [view.window for view, _ in views]
     entities = []
     for number, (view, output) in enumerate(views):
@@ -120,7 +120,7 @@ def _spans(
         _check_finite(encoded, place, scores[listed])
         spans = spans[listed & (scores > 0)]
         first, last = view.words[spans[:, 0]], view.words[spans[:, 1]]
-        owners = owners_of(firsts[first], firsts[last] + 1, windows, tokens)
+        owners = owners_of(firsts[first], firsts[last] + 1, windows)
         found = np.stack([first, last, spans[:, 2]], axis=1)[owners == number]
         entities += [Entity(a, b, encoded.labels[label]) for a, b, label in found.tolist()]
     return entities

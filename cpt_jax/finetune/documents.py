@@ -126,7 +126,7 @@ def views_of(
         [tag_index[t] for t in tags_of(document.entities, len(firsts))] if kind == "tagging" else []
     )
     windows = windows_of(firsts, len(ids), settings.max_length - 2, settings.stride)
-    owners = owners_of(firsts, firsts + 1, windows, len(ids))
+    owners = owners_of(firsts, firsts + 1, windows)
     for place, window in enumerate(windows):
         start, end = window
         words = np.flatnonzero((start <= firsts) & (firsts < end))
@@ -140,9 +140,8 @@ def views_of(
             targets["labels"][tokens] = np.array(tags, np.int32)[words]
         else:
             word_ids = alignment.word_ids[start:end] - low
-            inside = (word_ids >= 0) & (word_ids < len(words))
             targets["word_ids"] = np.full(len(input_ids), IGNORED, np.int32)
-            targets["word_ids"][1:-1] = np.where(inside, word_ids, IGNORED)
+            targets["word_ids"][1:-1] = np.maximum(word_ids, IGNORED)
             spans = [(e.first - low, e.last - low, index[e.label]) for e in whole]
             targets["spans"] = np.array(spans, np.int32).reshape(-1, 3)
         owned = owners[words] == place

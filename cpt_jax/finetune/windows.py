@@ -52,25 +52,20 @@ def windows_of(
 
 
 def owners_of(
-    starts: Int[np.ndarray, " m"],
-    ends: Int[np.ndarray, " m"],
-    windows: list[Window],
-    tokens: int,
+    starts: Int[np.ndarray, " m"], ends: Int[np.ndarray, " m"], windows: list[Window]
 ) -> Int[np.ndarray, " m"]:
     """From which window stretches of a document are predicted, each within one window at least.
 
     It is the one in which the stretch is further from the nearer edge, of equals the earlier one.
-    The ends of the document are no edges.
+    (Not to count the ends of the document as edges would come to the same: a window that begins or
+    ends there has more on that side than any other.)
 
     Args:
       starts, ends: the first token of each stretch, and the one after its last.
-      tokens: of the document.
     """
     begin, end = np.array(windows, np.int64).reshape(-1, 2).T[:, :, None]
-    left = np.where(begin == 0, tokens, starts - begin)
-    right = np.where(end == tokens, tokens, end - ends)
-    inside = (begin <= starts) & (ends <= end)
-    return np.where(inside, np.minimum(left, right), -1).argmax(axis=0)
+    # Below 0 where the stretch is not within the window.
+    return np.minimum(starts - begin, end - ends).argmax(axis=0)
 
 
 def around(markers: tuple[int, int], tokens: int, budget: int) -> Int[np.ndarray, " n"]:
