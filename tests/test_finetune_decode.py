@@ -84,6 +84,9 @@ def test_what_was_learnt_by_heart_is_what_is_annotated(make):
         assert answers.predicted == answers.gold
         assert answers.ids == tuple(example.id for example in examples)
         assert (encoded.counts.moved, encoded.counts.lost) == (0, 0)
+        if kind == "spans":  # of a later window too, spaces of which are tokens of no word
+            for row, view in zip(encoded.rows, encoded.views, strict=True):
+                assert set(row.targets["word_ids"]) == {-1, *range(len(view.words))}
     assert answers.gold[3] == tuple(sorted(set(nested[3].spans)))
 
 
@@ -132,8 +135,8 @@ def test_a_span_is_predicted_from_the_window_where_it_is_further_from_the_edge(l
     def output(*spans):
         return {"spans": np.array(spans), "scores": np.ones(len(spans))}
 
-    empty = np.full((1, 3), -1)
-    outputs = [output((6, 8, 0), (7, 9, 0)), {"spans": empty, "scores": np.array([np.nan])}]
+    nothing = {"spans": np.full((2, 3), -1), "scores": np.array([np.nan, 1.0])}
+    outputs = [output((6, 8, 0), (7, 9, 0)), nothing]
     # Words 6 to 8 end a word before the first window does and begin with the second one.
     assert decode(encoded, outputs).predicted == ((Span(12, 17, "X"),),)
     outputs = [output((6, 8, 0)), output((0, 2, 0), (1, 3, 0), (1, 2, 0))]
