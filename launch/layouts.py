@@ -213,8 +213,13 @@ def _shard_bytes(leaf: jax.ShapeDtypeStruct) -> int:
 
 
 def _needed(message: str) -> float | None:
-    """The bytes that XLA's TPU compiler says a program would have used."""
-    found = re.search(r"[Uu]sed ([\d.]+)([KMG]?)(?:i?B)? of [\d.]", message)
+    """The bytes that XLA's TPU compiler says a program would have used, or its temporaries alone.
+
+    The latter is what libtpu 0.0.42 says of a step.
+    """
+    found = re.search(
+        r"(?:[Uu]sed |temporaries \()([\d.]+)([KMG]?)(?:i?B)?(?: of [\d.]|\) exceeds)", message
+    )
     return float(found[1]) * _UNITS[found[2]] if found else None
 
 

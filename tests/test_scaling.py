@@ -142,9 +142,16 @@ def test_what_does_not_fit_is_said_and_the_largest_found(monkeypatch):
     assert too_large.note == "out of memory"
 
 
-def test_the_compilers_own_refusal_is_a_line(monkeypatch):
-    message = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
-    message += "space hbm. Used 31.50G of 15.75G hbm. Exceeded hbm capacity by 15.75G."
+@pytest.mark.parametrize(
+    "said",
+    [
+        "in memory space hbm. Used 31.50G of 15.75G hbm. Exceeded hbm capacity by 15.75G.",
+        "on HBM, the total memory required for HLO temporaries (31.50G) exceeds available HBM "
+        "(15.75G).",  # libtpu 0.0.42
+    ],
+)
+def test_the_compilers_own_refusal_is_a_line(said, monkeypatch):
+    message = f"RESOURCE_EXHAUSTED: Ran out of memory {said}"
 
     class Refused:
         def lower(self, *_):
