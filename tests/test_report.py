@@ -1,6 +1,5 @@
 """The report on runs written by the run log itself, read back from the page."""
 
-import html.parser
 import itertools
 import json
 import re
@@ -8,10 +7,12 @@ import re
 import numpy as np
 import pytest
 
+from cpt_jax.pages import elements, svg
 from cpt_jax.report import figures, page
 from cpt_jax.report.__main__ import main
 from cpt_jax.report.runs import read_runs
 from cpt_jax.telemetry import RunLog
+from tests.page_reader import Reader
 
 STEP_TOKENS = 1000
 
@@ -60,48 +61,6 @@ def write_run(path, *, name="detour", first="clm", steps=10, decay=4, stop=None,
 
 def rendered(*paths):
     return page.render(read_runs(paths))
-
-
-class Reader(html.parser.HTMLParser):
-    """Checks that elements nest, and collects ids, references and the cells of tables."""
-
-    VOID = frozenset({"meta", "br", "link", "img"})
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.ids, self.references, self.tags, self.rows = [], [], [], set(), []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.open += [] if tag in self.VOID else [tag]
-        self._attributes(attrs)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.add(tag)
-        self._attributes(attrs)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] += data
-
-    def _attributes(self, attrs):
-        for name, value in attrs:
-            if name == "id":
-                self.ids.append(value)
-            elif name in ("src", "href", "xlink:href", "action", "data", "poster", "srcset"):
-                self.references.append(value)
-            elif name != "content" and not name.startswith("xmlns"):
-                assert "//" not in (value or ""), (name, value)
 
 
 def test_results_table(tmp_path):
@@ -293,7 +252,7 @@ def test_scientific(number, text):
 
 def palettes():
     """The page's variables, for light and for dark."""
-    blocks = re.findall(r":root \{(.*?)\}", page.CSS, re.S)
+    blocks = re.findall(r":root \{(.*?)\}", elements.CSS, re.S)
     assert len(blocks) == 2
     return [dict(re.findall(r"--([\w-]+): #(\w{6})", block)) for block in blocks]
 
@@ -312,7 +271,7 @@ def contrast(a, b):
 
 def test_colours_are_defined_and_stand_out():
     for palette in palettes():
-        used = {variable[2:] for variable in figures.VARIABLES.values()}
+        used = {variable[2:] for variable in svg.VARIABLES.values()}
         assert used <= set(palette)
         for background in (palette["paper"], palette["card"]):
             for name in ("ink", "muted", *(n for n in palette if n.startswith("run-"))):
@@ -355,6 +314,6 @@ def test_runs_differ_to_every_eye(eyes):
     for palette in palettes():
         seen = [lab(EYES[eyes] @ linear(palette[f"run-{i}"])) for i in range(6)]
         for i, j in itertools.combinations(range(6), 2):
-            same_dash = i % len(figures.DASHES) == j % len(figures.DASHES)
+            same_dash = i % len(svg.DASHES) == j % len(svg.DASHES)
             if j < 3 or same_dash:
                 assert np.linalg.norm(seen[i] - seen[j]) > 20, (i, j)

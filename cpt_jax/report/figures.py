@@ -1,14 +1,10 @@
 """Line charts over tokens, as SVG to stand inside an HTML page.
 
-The colours in the SVG are names of CSS variables, so that the page chooses them, for light and
-dark; its text is text, in the page's fonts. Runs differ in colour and in dash, phases are named in
-a strip above the curves, and the curves at their ends.
+Runs differ in colour and in dash, phases are named in a strip above the curves, and the curves at
+their ends.
 """
 
 import dataclasses
-import hashlib
-import html
-import io
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,42 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from cpt_jax.pages import svg
+from cpt_jax.pages.svg import DASHES, MUTED, SERIES, STYLE, WIDTH
 from cpt_jax.report.runs import Run
 
-# Stand-ins for the page's variables: matplotlib accepts no `var(--ink)`.
-INK, MUTED, GRID = "#010101", "#020202", "#030303"
-SERIES = tuple(f"#0a0a{i:02x}" for i in range(10, 16))
-VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {
-    colour: f"--run-{i}" for i, colour in enumerate(SERIES)
-}
-DASHES = ("-", (0, (5, 2)), (0, (5, 2, 1, 2)), (0, (1.5, 1.5)))
-
-WIDTH, HEIGHT = 5.0, 2.9  # inches: near a phone's width at the font size below
+HEIGHT = 2.9  # inches
 MAX_POINTS = 300  # of a curve in one phase; more are averaged
 LABEL_LENGTH = 16  # characters
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "font.size": 10,
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "ytick.major.size": 0,
-    "xtick.major.size": 3,
-    "text.color": INK,
-    "lines.linewidth": 1.7,
-    "lines.solid_capstyle": "round",
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,10 +105,7 @@ def draw(
         axes.margins(x=0.01)
         _draw_phases(above, axes, runs, shown)
         _label_ends(axes, curves, dict(zip(shown, names, strict=False)))
-        buffer = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(buffer, format="svg", metadata=nothing)
-    return _for_page(buffer.getvalue(), title)
+        return svg.element(figure, title)
 
 
 def _canvas(strip: float, letters: int) -> tuple[Figure, Axes, Axes]:
@@ -233,19 +197,3 @@ def count(number: float) -> str:
         if abs(number) >= factor * 0.9995:
             return f"{number / factor:.3g}{unit}"
     return f"{number:.3g}"
-
-
-def _for_page(svg: str, title: str) -> str:
-    """Returns matplotlib's file as an element: the page's colours, ids of its own, no size."""
-    svg = svg[svg.index("<svg") :]
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, f"var({variable})")
-    prefix = "f" + hashlib.sha256(title.encode()).hexdigest()[:8]
-    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
-    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}-", svg)
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    view = re.search(r'viewBox="[^"]*"', svg)
-    assert view is not None
-    return re.sub(
-        r"<svg[^>]*>", f'<svg {view[0]} role="img" aria-label="{html.escape(title)}">', svg, count=1
-    )

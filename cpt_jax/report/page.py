@@ -1,25 +1,22 @@
 """The HTML page about one or more runs: one file, nothing loaded from elsewhere.
 
-Everything that comes from a run (names, samples, configs) is escaped; the page forbids itself
-scripts and outside resources by its content security policy.
+Everything that comes from a run (names, samples, configs) is escaped.
 """
 
-import importlib.resources
 import json
 import shlex
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from cpt_jax.pages import elements
+from cpt_jax.pages.svg import SERIES
 from cpt_jax.parsing import differences
 from cpt_jax.report import figures
 from cpt_jax.report.runs import OBJECTIVES, Heldout, PhaseSummary, Run
 
 NAMES = {"mlm": "masked token (MLM)", "clm": "next token (CLM)"}
-
-CSS = (importlib.resources.files("cpt_jax.report") / "style.css").read_text()
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def render(runs: Sequence[Run]) -> str:
@@ -32,16 +29,11 @@ def render(runs: Sequence[Run]) -> str:
     """
     names = ", ".join(run.label for run in runs)
     sections = [_results(runs), _heldout(runs), _training(runs), _samples(runs), _provenance(runs)]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(names)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
-        f"<header><h1>{escape(names)}</h1>\n"
-        '<p class="note">Continued pretraining with cpt_jax. Losses are in nats per target; '
-        "tokens are counted from the start of each run.</p></header>\n"
-        f"{''.join(sections)}</body>\n</html>\n"
+    note = (
+        "Continued pretraining with cpt_jax. Losses are in nats per target; tokens are counted "
+        "from the start of each run."
     )
+    return elements.document(names, note, sections)
 
 
 def _results(runs: Sequence[Run]) -> str:
@@ -53,11 +45,11 @@ def _results(runs: Sequence[Run]) -> str:
         )
         rows += [["", *_phase_cells(run, phase)] for phase in run.phases]
     head = ["run", "phase", "tokens", "held-out MLM loss", "held-out CLM loss", "tokens/s", "time"]
-    return _section(
+    return elements.section(
         "Results",
         "Held-out losses at the end of each phase, and their change since before training, as "
         "means over the sources. Time is that of training, without evaluation and saving.",
-        _table(head, rows, text_columns=2),
+        elements.table(head, rows, text_columns=2),
     )
 
 
@@ -109,9 +101,9 @@ def _heldout(runs: Sequence[Run]) -> str:
             over = min((c.targets for c in curves if c.targets), default=None)
             caption = f"Last: {ends}" + (f", over {over:,.0f} targets." if over else ".")
             figure = figures.draw(runs, curves, title=title, markers=True)
-            cards.append(_figure(title, figure, caption))
+            cards.append(elements.figure(title, figure, caption))
     note = "Each source's held-out rows under both objectives, whichever the run was training on."
-    return _section("Held-out loss", note, _grid(cards)) if cards else ""
+    return elements.section("Held-out loss", note, elements.grid(cards)) if cards else ""
 
 
 def _training(runs: Sequence[Run]) -> str:
@@ -123,13 +115,13 @@ def _training(runs: Sequence[Run]) -> str:
         curves = figures.training_curves(runs, field)
         if curves:
             cards.append(
-                _figure(title, figures.draw(runs, curves, title=title, unit=unit), caption)
+                elements.figure(title, figures.draw(runs, curves, title=title, unit=unit), caption)
             )
     note = (
         f"The steps that were reported; more than {figures.MAX_POINTS} of a phase are averaged in "
         "groups. The strips above the curves are the phases."
     )
-    return _section("Training", note, _grid(cards)) if cards else ""
+    return elements.section("Training", note, elements.grid(cards)) if cards else ""
 
 
 def _samples(runs: Sequence[Run]) -> str:
@@ -137,9 +129,9 @@ def _samples(runs: Sequence[Run]) -> str:
     for run in runs:
         cards = [_sample(sample) for sample in run.samples]
         if cards:
-            parts.append(f"<h3>{escape(run.label)}</h3>" + _grid(cards))
+            parts.append(f"<h3>{escape(run.label)}</h3>" + elements.grid(cards))
     note = "What the model puts in the place of a mask; the expected token is outlined."
-    return _section("Fill-mask", note, "".join(parts)) if parts else ""
+    return elements.section("Fill-mask", note, "".join(parts)) if parts else ""
 
 
 def _sample(sample: dict[str, Any]) -> str:
@@ -166,16 +158,18 @@ def _provenance(runs: Sequence[Run]) -> str:
     for other in runs[1:]:
         lines = differences(runs[0].config, other.config)
         title = f"From {runs[0].label} to {other.label}: {len(lines)} fields of the config differ"
-        parts.append(_details(title, "\n".join(lines)))
+        parts.append(elements.details(title, "\n".join(lines)))
     parts += [_origins(index, run) for index, run in enumerate(runs)]
     names = sorted({name for run in runs for name in run.versions})
     rows = [[escape(n), *(escape(run.versions.get(n, "–")) for run in runs)] for n in names]
-    versions = _table(["package", *(escape(run.label) for run in runs)], rows, text_columns=1)
+    versions = elements.table(
+        ["package", *(escape(run.label) for run in runs)], rows, text_columns=1
+    )
     note = (
         "What the runs were told to do, what they read and began with, the code and the versions "
         "they ran with."
     )
-    return _section("Provenance", note, "".join(parts) + versions)
+    return elements.section("Provenance", note, "".join(parts) + versions)
 
 
 def _origins(index: int, run: Run) -> str:
@@ -189,11 +183,13 @@ def _origins(index: int, run: Run) -> str:
         rows.append(["start" if not number else "resumed", escape(start["time"])])
         rows[-1] += [figures.count(start["step"]), command, escape(code + changed)]
     if rows:
-        parts.append(_table(["", "time", "step", "command", "commit"], rows, text_columns=5))
+        parts.append(
+            elements.table(["", "time", "step", "command", "commit"], rows, text_columns=5)
+        )
     inits = [start["init"] for start in run.starts if "init" in start]
     began = {"init": inits[0] if inits else run.config.get("init"), "data": run.data}
-    parts.append(_details("began with, and read (sha256)", json.dumps(began, indent=2)))
-    parts.append(_details("config", json.dumps(run.config, indent=2)))
+    parts.append(elements.details("began with, and read (sha256)", json.dumps(began, indent=2)))
+    parts.append(elements.details("config", json.dumps(run.config, indent=2)))
     return "".join(parts) + "</div>\n"
 
 
@@ -203,32 +199,4 @@ def _link(index: int, run: Run) -> str:
 
 
 def _variable(index: int) -> str:
-    return f"--run-{index % len(figures.SERIES)}"
-
-
-def _section(title: str, note: str, body: str) -> str:
-    return f'<section><h2>{title}</h2>\n<p class="note">{note}</p>\n{body}</section>\n'
-
-
-def _grid(cards: Iterable[str]) -> str:
-    return f'<div class="grid">{"".join(cards)}</div>\n'
-
-
-def _figure(title: str, svg: str, caption: str) -> str:
-    return f"<figure><h3>{escape(title)}</h3>{svg}<figcaption>{caption}</figcaption></figure>"
-
-
-def _details(summary: str, text: str) -> str:
-    return f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>\n"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int) -> str:
-    def cells(tag: str, row: Sequence[str]) -> str:
-        mark = [' class="text"' if i < text_columns else "" for i in range(len(row))]
-        return "".join(f"<{tag}{m}>{cell}</{tag}>" for m, cell in zip(mark, row, strict=True))
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in rows)
-    return (
-        f'<div class="wide"><table><thead><tr>{cells("th", head)}</tr></thead>\n'
-        f"<tbody>{body}</tbody></table></div>\n"
-    )
+    return f"--run-{index % len(SERIES)}"

@@ -1,0 +1,1 @@
+"""Pages to read: HTML in one file that loads nothing, its figures, and the same as Markdown."""
