@@ -1,0 +1,155 @@
+"""Fine-tuning on tasks.
+
+    python -m cpt_jax.finetune --task ncbi_disease --model out/ --seeds 5 --data tasks/ --out scores/out
+    python -m cpt_jax.finetune list --data tasks/
+    python -m cpt_jax.finetune compare scores/twin scores/detour --out verdict/
+    python -m cpt_jax.finetune power scores/twin scores/detour --difference 1.0
+    python -m cpt_jax.finetune score scores/out/ncbi_disease/seed-0.predictions.jsonl
+
+The first trains with every seed that has no result in --out yet. Exit codes: 0 done; 1 a seed
+failed, or something outside (a full disk); 2 refused, nothing trained.
+"""
+
+import argparse
+import ast
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cpt_jax.finetune import metrics, tasks
+from cpt_jax.finetune.tasks import loading
+
+DATA = "CPT_JAX_TASKS"  # the environment's name of the directory of tasks
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one of the commands; returns the exit code."""
+    named: dict[str, Callable[[Sequence[str]], int]] = {
+        "list": _list,
+        "compare": _compare,
+        "power": _power,
+        "score": _score,
+    }
+    command = named.get(arguments[0], _train) if arguments else _train
+    try:
+        return command(arguments if command is _train else arguments[1:])
+    except (ValueError, FileNotFoundError, NotADirectoryError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser(name: str = "") -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"python -m cpt_jax.finetune {name}".rstrip(),
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(os.environ.get(DATA, "tasks")),
+        help=f"directory that holds the tasks' folders (docs/tasks.md); default ${DATA}, or tasks/",
+    )
+
+
+def _train(arguments: Sequence[str]) -> int:
+    parser = _parser()
+    parser.add_argument("--task", required=True, help="a name of `list`, or a file NAME.yaml")
+    parser.add_argument("--model", required=True, help="directory, repository, or finished run")
+    parser.add_argument("--seeds", type=_seeds, default="1", help="how many, or a list: 0,3,4")
+    parser.add_argument("--out", type=Path, required=True, help="the model's results")
+    parser.add_argument("--train-examples", type=int, help="a sample of the training split")
+    parser.add_argument(
+        *("--set", "-s"),
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="another value of one of the task's settings (docs/finetune.md)",
+    )
+    _data(parser)
+    options = parser.parse_args(arguments)
+    # JAX is not loaded before the arguments are read.
+    from cpt_jax.finetune import run
+
+    task = run.with_settings(tasks.find(options.task), dict(map(_change, options.set)))
+    model = os.path.normpath(options.model) if Path(options.model).exists() else options.model
+    ask = run.Ask(task, model, options.data, options.seeds, options.out, options.train_examples)
+    for line in run.run(ask):
+        print(line, flush=True)
+    return 0 if run.is_complete(ask) else 1
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    numbers = text.split(",")
+    if not all(number.isdigit() for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a list of such")
+    given = tuple(map(int, numbers))
+    return given if len(given) > 1 else tuple(range(given[0]))
+
+
+def _change(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set {text}: not FIELD=VALUE")
+    try:
+        return name, ast.literal_eval(value)  # as in --config.FIELD=VALUE
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def _list(arguments: Sequence[str]) -> int:
+    parser = _parser("list")
+    _data(parser)
+    options = parser.parse_args(arguments)
+    for task in tasks.TASKS.values():
+        entry = loading.entry(task, options.data)
+        sizes = entry.sizes or {}
+        there = ", ".join(f"{count} {split}" for split, count in sizes.items())
+        state = there or (f"FAULTY: {entry.fault}" if entry.on_disk else "not on disk")
+        print(f"{task.name:18} {task.title}, {task.kind}, {task.metric}: {state}")
+        print(f"{'':18} {task.source} ({task.licence})")
+    return 0
+
+
+def _compare(arguments: Sequence[str]) -> int:
+    from cpt_jax.finetune import compare
+
+    parser = _parser("compare")
+    parser.add_argument("results", nargs="+", type=Path, help="directories, one a model")
+    parser.add_argument("--out", type=Path, help="where compare.md and compare.html go")
+    options = parser.parse_args(arguments)
+    print(compare.run(options.results, options.out, tasks.TASKS))
+    return 0
+
+
+def _power(arguments: Sequence[str]) -> int:
+    from cpt_jax.finetune import power
+
+    parser = _parser("power")
+    parser.add_argument("results", nargs=2, type=Path, help="directories of two models")
+    parser.add_argument("--difference", type=float, required=True, help="in percentage points")
+    parser.add_argument("--power", type=float, default=0.8, help="chance to see it")
+    options = parser.parse_args(arguments)
+    print(power.run(options.results, options.difference, options.power))
+    return 0
+
+
+def _score(arguments: Sequence[str]) -> int:
+    parser = _parser("score")
+    parser.add_argument("predictions", type=Path, help="a file *.predictions.jsonl")
+    for name, value in metrics.score_file(parser.parse_args(arguments).predictions).items():
+        print(f"{name}: {100 * value:.2f} %   ({metrics.METRICS[name].rule})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
