@@ -39,7 +39,8 @@ def hand_back_if_short() -> None:
     A block that was freed can be broken by a small one that stays, and the next step then takes as
     much again from the system: at most what the process holds.
     """
-    if _kept and _held() > _available():
+    left = available()
+    if _kept and left is not None and _held() > left:
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -48,8 +49,11 @@ def _held() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def _available() -> int:
-    """Bytes that the system can still give."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
+def available() -> int | None:
+    """Bytes that the system can still give; None where it does not tell."""
+    told = Path("/proc/meminfo")
+    if not told.exists():
+        return None
+    lines = told.read_text().splitlines()
     (kib,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     return int(kib) * 1024

@@ -13,7 +13,7 @@ if mode != "no":
     memory.keep_freed()
 assert memory.keeps_freed() == (mode != "no")
 if mode == "short":
-    memory._available = lambda: 0
+    memory.available = lambda: 0
 for turn in range(3):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.ones(2**25)  # 256 MB: 65,536 pages

@@ -1,6 +1,6 @@
 """Fine-tuning on tasks.
 
-    python -m cpt_jax.finetune --task ncbi_disease --model out/ --seeds 5 --data tasks/ --out scores/out
+    python -m cpt_jax.finetune --task ncbi_disease --model out/ --seeds 5 --out scores/out
     python -m cpt_jax.finetune list --data tasks/
     python -m cpt_jax.finetune compare scores/twin scores/detour --out verdict/
     python -m cpt_jax.finetune power scores/twin scores/detour --difference 1.0
@@ -93,7 +93,7 @@ def _seeds(text: str) -> tuple[int, ...]:
     if not all(number.isdigit() for number in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a list of such")
     given = tuple(map(int, numbers))
-    return given if len(given) > 1 else tuple(range(given[0]))
+    return given if "," in text else tuple(range(int(text)))
 
 
 def _change(text: str) -> tuple[str, Any]:

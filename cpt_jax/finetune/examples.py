@@ -124,6 +124,7 @@ class Settings:
     epochs: int | None = 10
     steps: int | None = None
     evaluations: int | None = None
+    patience: int | None = None
     warmup: float = 0.0
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0

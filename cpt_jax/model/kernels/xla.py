@@ -11,11 +11,14 @@ the inputs' dtype. Both are jitted, so that a model called eagerly compiles each
 not once a layer.
 """
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+
+from cpt_jax.model.kernels.batching import over_rows
 
 # A masked score, and the floor of a running maximum. exp(MASKED - FLOOR) is exactly 0, so a query
 # that has seen no key yet sums to 0 and needs no second mask.
@@ -75,14 +78,19 @@ def _block(x: Array, index: Array, size: int, axis: int = 1) -> Array:
 
 def _flash_forward(q, k, v, k_start, k_end, block):
     inputs = (q, k, v, k_start, k_end)
-    out, lse = jax.lax.map(lambda row: _forward_row(*row, block=block), inputs)
+    out, lse = _each_row(_forward_row, block)(*inputs)
     return out, (*inputs, out, lse)
 
 
 def _flash_backward(block, residuals, d_out):
-    rows = (*residuals, d_out)
-    d_q, d_k, d_v = jax.lax.map(lambda row: _backward_row(*row, block=block), rows)
+    d_q, d_k, d_v = _each_row(_backward_row, block)(*residuals, d_out)
     return d_q, d_k, d_v, None, None
+
+
+@cache
+def _each_row(of_one: Callable[..., tuple], block: int) -> Callable[..., tuple]:
+    """`of_one` row after row, under `jax.vmap` too."""
+    return over_rows(lambda *rows: jax.lax.map(lambda row: of_one(*row, block=block), rows))
 
 
 def _forward_row(q, k, v, k_start, k_end, *, block: int):
@@ -192,10 +200,14 @@ def banded(
     time and memory are O(L (block + 2 window)). A key further away than that is not seen even
     where an interval names it.
     """
-    length = q.shape[1]
+    length, ahead = q.shape[1], 0 if causal else window
     block = min(block, length)
+    if window + block + ahead >= length:  # a strip would be no shorter than the row
+        index = jnp.arange(length, dtype=jnp.int32)
+        k_start, k_end = jnp.maximum(k_start, index - window), jnp.minimum(k_end, index + ahead + 1)
+        return flash(q, k, v, k_start, k_end)
     inputs = _blocked(q, k, v, k_start, k_end, pad=-length % block)
-    band = (window, 0 if causal else window, block)
+    band = (window, ahead, block)
     return _banded(*inputs, band).swapaxes(1, 2)[:, :length]
 
 

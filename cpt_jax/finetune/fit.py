@@ -1,0 +1,308 @@
+"""Fine-tuning over many seeds at once: training, the best checkpoint of each, its test scores.
+
+All seeds of a task are one program, where memory allows, else groups of them one after another.
+The results of a group come when it ends; those that a caller has written are not asked for again,
+and a group that was broken off begins anew: its state would be three times the model for each seed
+and as slow to write as many steps to take.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from cpt_jax.finetune.batches import Batch, Shapes, TrainingOrder, in_order
+from cpt_jax.finetune.examples import Settings, Split
+from cpt_jax.finetune.network import Network, State, rate
+from cpt_jax.finetune.program import Programs
+from cpt_jax.finetune.rows import Row
+from cpt_jax.model.modernbert import Params
+from cpt_jax.telemetry import Progress
+
+REPORT_SECONDS = 10.0  # between two lines of progress
+USABLE = 0.9  # share of a device's memory: what is compiled is not all that lies there
+
+# What a head predicts of a row, by name. Arrays over its tokens have the length it was padded to.
+Predicted = dict[str, np.ndarray]
+# Of a split and what is predicted of each of its rows: metrics by name.
+Score = Callable[[Split, list[Predicted]], Mapping[str, float]]
+
+
+class Result(NamedTuple):
+    """What a seed came to.
+
+    Attributes:
+      seed: which.
+      dev: metrics at the best step.
+      test: of the same parameters.
+      best_step: steps taken when the metric was highest, the first of such.
+      steps: taken in all; fewer than planned where it was stopped.
+      seconds: of its group.
+      losses: the mean of each step's batch.
+      looks: steps taken and dev metrics, of each look at the dev split.
+      predictions: of the test rows.
+      failure: why there are no metrics, None where there are.
+    """
+
+    seed: int
+    dev: dict[str, float]
+    test: dict[str, float]
+    best_step: int
+    steps: int
+    seconds: float
+    losses: np.ndarray
+    looks: list[tuple[int, dict[str, float]]]
+    predictions: list[Predicted]
+    failure: str | None = None
+
+
+class Job(NamedTuple):
+    """What is the same for all seeds of a task."""
+
+    task: str
+    rows: Mapping[Split, Sequence[Row]]
+    settings: Settings
+    score: Score
+    metric: str
+    shapes: Shapes
+    order: TrainingOrder
+    steps: int
+
+
+def fit(
+    task: str,
+    network: Network,
+    rows: Mapping[Split, Sequence[Row]],
+    settings: Settings,
+    seeds: Sequence[int],
+    score: Score,
+    *,
+    metric: str,
+    multiple: int = 64,
+    pad_id: int = 0,
+    devices: Sequence[Any] | None = None,
+) -> Iterator[Result]:
+    """Trains with each seed, and yields what each came to, a group when it is done.
+
+    Args:
+      task: its name, in messages; the sequence of lengths is drawn from it.
+      network: encoder and head.
+      rows: of the three splits.
+      settings: how to train.
+      seeds: no two alike.
+      score: metrics of a split from what is predicted of its rows.
+      metric: of those, what the best step is chosen by: the highest, of equals the first.
+      multiple: what lengths of batches are multiples of, tokens.
+      pad_id: the token that pads.
+      devices: spread the seeds over these; default: all of this process.
+
+    Raises:
+      ValueError: settings without, or with two, numbers of steps; a seed twice; no training rows.
+    """
+    if (settings.steps is None) == (settings.epochs is None):
+        raise ValueError(
+            f"{task}: epochs {settings.epochs} and steps {settings.steps}; one of them is None"
+        )
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"{task}: a seed twice in {list(seeds)}")
+    if not rows["train"]:
+        raise ValueError(f"{task}: no row to train on")
+    shapes = Shapes(
+        [row for split in rows.values() for row in split],
+        settings.batch,
+        multiple=multiple,
+        pad_id=pad_id,
+    )
+    order = TrainingOrder(task, rows["train"], shapes)
+    steps = settings.steps or order.steps_per_epoch * (settings.epochs or 0)
+    job = Job(task, rows, settings, score, metric, shapes, order, steps)
+    programs = None
+    left = list(seeds)
+    while left:
+        programs = programs or fitting(job, network, len(left), devices or jax.local_devices())
+        together, left = left[: programs.seeds], left[programs.seeds :]
+        yield from Group(job, programs, together).run()
+
+
+def fitting(job: Job, network: Network, seeds: int, devices: Sequence[Any]) -> Programs:
+    """The programs of as many seeds at once as memory allows: all, or half, or half of that ..."""
+    longest = {
+        split: max(rows, key=lambda row: len(row.input_ids)) for split, rows in job.rows.items()
+    }
+    lengths = job.shapes.lengths
+
+    def largest(*splits: Split) -> Batch:
+        row = max((longest[split] for split in splits), key=lambda row: len(row.input_ids))
+        return job.shapes.collate([row], lengths[job.shapes.bucket(row)])
+
+    batches = largest("train"), largest("dev", "test")
+    each = math.ceil(seeds / len(devices))  # seeds of a device
+    while True:
+        used = devices[: math.ceil(seeds / each)]
+        programs = Programs(network, job.settings, job.steps, each * len(used), used)
+        needed, available = programs.bytes_needed(*batches), programs.bytes_available()
+        if each == 1 or available is None or needed <= USABLE * available:
+            return programs
+        Progress(0).say(
+            f"{job.task}: {each} seeds on a device need {needed / 2**30:.1f} GiB, and there are "
+            f"{available / 2**30:.1f}: half as many"
+        )
+        each = math.ceil(each / 2)
+
+
+def looks(settings: Settings, steps: int, steps_per_epoch: int) -> frozenset[int]:
+    """After which steps, counted from 1, the dev split is looked at."""
+    if settings.evaluations is None:
+        return frozenset([*range(steps_per_epoch, steps, steps_per_epoch), steps])
+    count = settings.evaluations
+    return frozenset(max(1, round(steps * i / count)) for i in range(1, count + 1))
+
+
+class Group:
+    """Seeds that are trained together.
+
+    Args:
+      job: the task.
+      programs: of at least so many seeds.
+      seeds: which.
+    """
+
+    def __init__(self, job: Job, programs: Programs, seeds: Sequence[int]):
+        self._job, self._programs, self._seeds = job, programs, seeds
+        # A program of more seeds than there are has the last again, stopped from the start.
+        idle = programs.seeds - len(seeds)
+        self._slots = [*seeds, *[seeds[-1]] * idle]
+        self._active = [*[True] * len(seeds), *[False] * idle]
+        self._failures: dict[int, str] = {}
+        self._losses: list[np.ndarray] = []
+        self._taken = [0] * len(seeds)
+        self._looks: list[list[tuple[int, dict[str, float]]]] = [[] for _ in seeds]
+        self._best = [0] * len(seeds)  # which look was the best
+        self._progress = Progress(job.steps)
+        self._reported = time.monotonic()
+
+    def run(self) -> Iterator[Result]:
+        """Trains to the end, and yields the results."""
+        start, job, programs = time.monotonic(), self._job, self._programs
+        state = programs.start(self._slots, self._active)
+        keys = programs.keys(self._slots, "dropout")
+        when = looks(job.settings, job.steps, job.order.steps_per_epoch)
+        best: Params | None = None
+        losses: list[jax.Array] = []  # of the steps that are not fetched yet
+        for step in range(job.steps):
+            batch = job.order.batch(self._slots, step)
+            state, loss = programs.train(state, batch, keys, step)
+            losses.append(loss)
+            self._count(batch)
+            look = step + 1 in when
+            # One step behind, so that the next batch is made while this one is computed.
+            while len(losses) > (0 if look else 1):
+                self._note(losses.pop(0))
+            if look and any(self._active):
+                with self._progress.paused():
+                    best = self._look(step + 1, state, best)
+                state = state._replace(active=programs.mask(self._active))
+            if not any(self._active):
+                break
+        del state
+        results = self._results(best)
+        self._progress.close()
+        for result in results:
+            yield result._replace(seconds=time.monotonic() - start)
+
+    def _count(self, batch: Batch) -> None:
+        """Counts a step's tokens, of seeds that are still trained."""
+        self._progress.count(int(batch["segment_ids"][self._active].sum()), 0.0)
+
+    def _note(self, loss: jax.Array) -> None:
+        """Keeps the losses of a step; a seed whose loss is not finite is stopped."""
+        values, step = np.asarray(loss), len(self._losses) + 1
+        self._losses.append(values)
+        for i, seed in enumerate(self._seeds):
+            if not self._active[i]:
+                continue
+            self._taken[i] = step
+            if not np.isfinite(values[i]):
+                self._active[i] = False
+                self._failures[i] = (
+                    f"loss, gradient or update of step {step} is not finite: seed {seed} is stopped"
+                )
+                self._progress.say(f"{self._job.task}: {self._failures[i]}")
+        last = step == self._job.steps
+        if any(self._active) and (last or time.monotonic() - self._reported > REPORT_SECONDS):
+            self._report(step, values[self._active])
+
+    def _report(self, step: int, losses: np.ndarray) -> None:
+        settings = self._job.settings
+        lr = settings.learning_rate * float(rate(step - 1, self._job.steps, settings.warmup))
+        seeds = f"{len(losses)} seeds" if len(losses) > 1 else "1 seed"
+        phase = f"{self._job.task}, {seeds}, losses {losses.min():.4f} to {losses.max():.4f}"
+        self._progress.report(step, phase=phase, loss=float(losses.mean()), lr=lr)
+        self._reported = time.monotonic()
+
+    def _look(self, step: int, state: State, best: Params | None) -> Params:
+        """Scores the dev split, and returns the best parameters so far of each seed."""
+        job, improved = self._job, [False] * len(self._slots)
+        predicted = self._predict(state.params, "dev")
+        for i in range(len(self._seeds)):
+            if not self._active[i]:
+                continue
+            found = self._looks[i]
+            found.append((step, dict(job.score("dev", predicted[i]))))
+            if len(found) == 1 or self._value(i, -1) > self._value(i, self._best[i]):
+                self._best[i], improved[i] = len(found) - 1, True
+            patience = job.settings.patience
+            if patience is not None and len(found) - 1 - self._best[i] >= patience:
+                self._active[i] = False
+        values = " ".join(f"{self._value(i, -1):.4f}" for i in range(len(self._seeds)))
+        self._progress.say(f"{job.task}, step {step}: dev {job.metric} {values}")
+        if best is None:
+            return jax.tree.map(lambda array: array.copy(), state.params)
+        return self._programs.choose(improved, best, state.params)
+
+    def _value(self, seed: int, look: int) -> float:
+        """The metric of a look, below all others where it is NaN."""
+        value = self._looks[seed][look][1][self._job.metric] if self._looks[seed] else math.nan
+        return -math.inf if math.isnan(value) else value
+
+    def _predict(self, params: Params, split: Split) -> list[list[Predicted]]:
+        """What each seed predicts of each row."""
+        rows = self._job.rows[split]
+        found: list[list[Predicted]] = [[{}] * len(rows) for _ in self._seeds]
+        for places, batch in in_order(rows, self._job.shapes):
+            arrays = jax.device_get(self._programs.predict(params, batch))
+            for i, predicted in enumerate(found):
+                for row, place in enumerate(places):
+                    predicted[place] = {name: array[i, row] for name, array in arrays.items()}
+        return found
+
+    def _results(self, best: Params | None) -> Iterator[Result]:
+        """What the seeds came to; those that failed have no metrics."""
+        predicted: list[list[Predicted]] = [[] for _ in self._seeds]
+        if best is not None and len(self._failures) < len(self._seeds):
+            predicted = self._predict(best, "test")
+        losses = np.array(self._losses)
+        for i, seed in enumerate(self._seeds):
+            taken, failure = self._taken[i], self._failures.get(i)
+            result = Result(
+                seed=seed,
+                dev={},
+                test={},
+                best_step=0,
+                steps=taken,
+                seconds=0.0,
+                losses=losses[:taken, i],
+                looks=self._looks[i],
+                predictions=[],
+                failure=failure,
+            )
+            if failure is None:
+                step, dev = self._looks[i][self._best[i]]
+                test = dict(self._job.score("test", predicted[i]))
+                result = result._replace(
+                    dev=dev, test=test, best_step=step, predictions=predicted[i]
+                )
+            yield result
