@@ -110,7 +110,7 @@ def _trained(
 
     yield from fit.fit(
         ask.task.name,
-        _network(ask, loaded, spec, encoded["train"]),
+        network_of(ask, loaded, spec, encoded["train"]),
         {split: e.rows for split, e in encoded.items()},
         ask.task.settings,
         seeds,
@@ -179,7 +179,7 @@ def _encode(loaded: Loaded, vocabulary: Vocabulary) -> dict[Split, Encoded]:
     return found
 
 
-def _network(ask: Ask, loaded: Loaded, spec: ModelSpec, train: Encoded) -> Network:
+def network_of(ask: Ask, loaded: Loaded, spec: ModelSpec, train: Encoded) -> Network:
     """Encoder and head, in bf16 on accelerators."""
     kind, settings = ask.task.kind, ask.task.settings
     dtype = jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
