@@ -106,7 +106,8 @@ class Settings:
       batch: rows a step.
       epochs: passes over the training rows, or
       steps: that many steps (epochs is None then).
-      evaluations: how often the dev split is looked at; None: after each epoch.
+      evaluations: how many times the dev split is looked at, evenly spread over the steps, last at
+        their end; None: after each epoch.
       warmup: share of the steps in which the rate rises.
       weight_decay: torch's AdamW's, of matrices alone.
       clip_norm: of the global gradient norm; None: not clipped.
@@ -116,6 +117,8 @@ class Settings:
       pooling: what a text's head reads: the first token, or the mean of all.
       dropout: before the last layer of the head.
       positive_weights: of multilabel: each label's positives weigh as much as its negatives.
+      patience: a seed stops after so many looks at the dev split in a row without a better metric;
+        None: never.
     """
 
     learning_rate: float = 5e-5
@@ -124,7 +127,6 @@ class Settings:
     epochs: int | None = 10
     steps: int | None = None
     evaluations: int | None = None
-    patience: int | None = None
     warmup: float = 0.0
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
@@ -133,6 +135,7 @@ class Settings:
     pooling: Literal["cls", "mean"] = "cls"
     dropout: float = 0.0
     positive_weights: bool = False
+    patience: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
