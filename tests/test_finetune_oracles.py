@@ -1,5 +1,6 @@
 """Scores are seqeval's and scikit-learn's, on random data with absent labels and illegal tags."""
 
+import importlib
 import warnings
 from typing import Any
 
@@ -12,9 +13,10 @@ from cpt_jax.finetune.tags import entities_of, tag_names
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # seqeval is old
-    import seqeval.metrics
-    import seqeval.scheme
-    import sklearn.metrics
+    # Not by statements: their annotations contradict their documentation.
+    seqeval_metrics: Any = importlib.import_module("seqeval.metrics")
+    seqeval_scheme: Any = importlib.import_module("seqeval.scheme")
+    sklearn_metrics: Any = importlib.import_module("sklearn.metrics")
 
 LABELS = ("A", "B", "C", "D")
 
@@ -34,7 +36,7 @@ def random_tags(rng, labels, length):
 def test_seqevals_other_mode_counts_orphans():
     """Why the mode is named wherever a score is."""
     tags = ["I-A", "B-A", "I-B", "O", "I-B", "B-B", "I-B", "I-A", "B-B"]
-    assert len(seqeval.metrics.sequence_labeling.get_entities(tags)) == 7
+    assert len(seqeval_metrics.sequence_labeling.get_entities(tags)) == 7
     assert len(entities_of(tags)) == 3
 
 
@@ -50,15 +52,15 @@ def test_entity_scores_are_seqevals_in_strict_mode(seed):
         found.append([a if rng.random() < 0.8 else b for a, b in zip(tags, other, strict=True)])
     pairs = ([tuple(tags) for tags in side] for side in (gold, found))
     scores = scores_of("tagging", *pairs)
-    strict: dict[str, Any] = {"mode": "strict", "scheme": seqeval.scheme.IOB2, "zero_division": 0}
+    strict: dict[str, Any] = {"mode": "strict", "scheme": seqeval_scheme.IOB2, "zero_division": 0}
     expected = {
-        "entity_precision": seqeval.metrics.precision_score(gold, found, **strict),
-        "entity_recall": seqeval.metrics.recall_score(gold, found, **strict),
-        "entity_f1": seqeval.metrics.f1_score(gold, found, **strict),
-        "entity_macro_f1": seqeval.metrics.f1_score(gold, found, average="macro", **strict),
+        "entity_precision": seqeval_metrics.precision_score(gold, found, **strict),
+        "entity_recall": seqeval_metrics.recall_score(gold, found, **strict),
+        "entity_f1": seqeval_metrics.f1_score(gold, found, **strict),
+        "entity_macro_f1": seqeval_metrics.f1_score(gold, found, average="macro", **strict),
     }
     assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    lenient = seqeval.metrics.f1_score(gold, found, zero_division=0)
+    lenient = seqeval_metrics.f1_score(gold, found, zero_division=0)
     assert abs(lenient - scores["entity_f1"]) > 1e-3, "the two modes must be told apart"
 
 
@@ -70,13 +72,13 @@ def test_class_scores_are_scikit_learns(seed):
     names = np.array(LABELS)
     scores = scores_of("classification", names[gold].tolist(), names[found].tolist())
     for average in ("macro", "micro", "weighted"):
-        expected = sklearn.metrics.f1_score(gold, found, average=average, zero_division=0)
+        expected = sklearn_metrics.f1_score(gold, found, average=average, zero_division=0)
         assert scores[f"{average}_f1"] == pytest.approx(expected, abs=1e-12)
-    everything = sklearn.metrics.f1_score(
+    everything = sklearn_metrics.f1_score(
         gold, found, average="macro", labels=range(4), zero_division=0
     )
     assert scores["macro_all_f1"] == pytest.approx(everything, abs=1e-12)
-    assert scores["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(gold, found))
+    assert scores["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(gold, found))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -91,20 +93,20 @@ def test_multilabel_scores_are_scikit_learns(seed):
 
     scores = scores_of("multilabel", named(gold), named(found))
     for average, name in (("macro", "macro_all"), ("micro", "micro"), ("weighted", "weighted")):
-        expected = sklearn.metrics.f1_score(gold, found, average=average, zero_division=0)
+        expected = sklearn_metrics.f1_score(gold, found, average=average, zero_division=0)
         assert scores[f"{name}_f1"] == pytest.approx(expected, abs=1e-12)
     seen = (gold | found).any(axis=0)
-    expected = sklearn.metrics.f1_score(
+    expected = sklearn_metrics.f1_score(
         gold[:, seen], found[:, seen], average="macro", zero_division=0
     )
     assert scores["macro_f1"] == pytest.approx(expected, abs=1e-12)
-    assert scores["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(gold, found))
+    assert scores["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(gold, found))
     some = gold.any(axis=1)
     means = [
         metric(gold[rows], found[rows], average="samples", zero_division=0)
         for metric, rows in (
-            (sklearn.metrics.precision_score, some | found.any(axis=1)),
-            (sklearn.metrics.recall_score, some),
+            (sklearn_metrics.precision_score, some | found.any(axis=1)),
+            (sklearn_metrics.recall_score, some),
         )
     ]
     expected = 2 * means[0] * means[1] / (means[0] + means[1])

@@ -44,7 +44,7 @@ def compiler_options(platform: str | None = None) -> dict[str, str | bool]:
 
 
 def batch_loss(
-    graphdef: nnx.GraphDef,
+    graphdef: nnx.GraphDef[modernbert.ModernBert],
     params: dict[str, Array],
     targets: objectives.Targets,
     segment_ids: Int[Array, "B L"],
@@ -109,7 +109,7 @@ def accumulate(gradient: Callable, params: dict[str, Array], batch: Batch, piece
 
 
 def make_train_step(
-    graphdef: nnx.GraphDef,
+    graphdef: nnx.GraphDef[modernbert.ModernBert],
     phase: Phase,
     tx: optax.GradientTransformation,
     *,
@@ -220,7 +220,9 @@ def abstract_batch(mesh: Mesh, rows: int, length: int) -> dict[str, jax.ShapeDty
 
 
 def make_eval_step(
-    graphdef: nnx.GraphDef, mask_rate: float, vocabulary: objectives.Vocabulary
+    graphdef: nnx.GraphDef[modernbert.ModernBert],
+    mask_rate: float,
+    vocabulary: objectives.Vocabulary,
 ) -> Callable[[dict[str, Array], Batch], dict[str, loss.LossSums]]:
     """Returns ``(params, batch) -> sums`` under both objectives, by ``mlm`` and ``clm``.
 
