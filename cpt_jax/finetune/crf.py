@@ -18,7 +18,6 @@ from jaxtyping import Array, Bool, Float, Int
 IMPOSSIBLE = -1e9  # exp of it is 0, and a sum of many stays finite, as gradients do not with -inf
 
 Emissions = Float[Array, "*n W T"]
-PerWord = Float[Array, "*n W T"]
 Mask = Bool[Array, "*m W"]
 
 
@@ -40,8 +39,8 @@ class Messages(NamedTuple):
       total: [*n], of all chains; 0 where every word is masked.
     """
 
-    before: PerWord
-    after: PerWord
+    before: Float[Array, "*n W T"]
+    after: Float[Array, "*n W T"]
     total: Float[Array, "*n"]
 
 
@@ -51,7 +50,10 @@ def log_partition(emissions: Emissions, mask: Mask, chain: Chain) -> Float[Array
 
 
 def messages(emissions: Emissions, mask: Mask, chain: Chain) -> Messages:
-    """What is left and right of each word. At masked words nothing that could be used."""
+    """What is left and right of each word; at masked words nothing that could be used.
+
+    ``before + emissions + after - total`` is the log of each tag's probability at each word.
+    """
 
     def step(after: Array, emission: Array, real: Array) -> tuple[Array, Array]:
         onward = jax.nn.logsumexp(chain.transitions + (emission + after)[..., None, :], -1)
@@ -61,11 +63,6 @@ def messages(emissions: Emissions, mask: Mask, chain: Chain) -> Messages:
     end = jnp.broadcast_to(jnp.asarray(chain.end), before[..., 0, :].shape)
     _, after = _over_words(step, end, emissions, mask, reverse=True)
     return Messages(before, after, total)
-
-
-def log_marginals(emissions: Emissions, found: Messages) -> PerWord:
-    """The log of each tag's probability at each word, over all chains."""
-    return found.before + emissions + found.after - found.total[..., None, None]
 
 
 def score(

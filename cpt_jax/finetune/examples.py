@@ -115,7 +115,7 @@ class Settings:
         are cut (a relation's around its markers), and how many were is told.
       stride: tokens that a window shares with the one before it.
       pooling: what a text's head reads: the first token, or the mean of all.
-      dropout: before the last layer of the head.
+      dropout: before the last layer of the head; of kind spans, of words and what its LSTMs give.
       positive_weights: of multilabel: each label's positives weigh as much as its negatives.
       patience: a seed stops after so many looks at the dev split in a row without a better metric;
         None: never.
