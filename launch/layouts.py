@@ -260,7 +260,8 @@ class Search:
 
     Memory is close to a straight line in the rows, so each question is where the line through the
     two answers nearest to the limit meets it, or halfway where an answer has shown that line wrong.
-    It ends when one row more was asked and does not fit, or the line says so.
+    It ends when one row more was asked and does not fit: near the limit compilers compute again on
+    their own, so that the line is no proof (of large on a v5e it said 5 rows, and 6 fit).
     """
 
     def __init__(self, limit: float, first: int = 1):
@@ -277,8 +278,6 @@ class Search:
         if self._too_many <= self._fit + 1 or self._asked == SEARCH:
             return None
         guess = self._line()
-        if guess is not None and guess <= self._fit:
-            return None
         if guess is None:  # one size known, or none
             guess = 2 * self._fit
             for rows, need in self._needs.items():  # as if nothing was there without rows
