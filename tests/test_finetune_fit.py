@@ -11,7 +11,7 @@ import pytest
 
 from cpt_jax.finetune.batches import Shapes, TrainingOrder
 from cpt_jax.finetune.examples import Settings
-from cpt_jax.finetune.fit import fit, looks
+from cpt_jax.finetune.fit import Group, fit, looks
 from cpt_jax.finetune.network import make_tx, rate
 from cpt_jax.finetune.program import Programs
 from tests.model_oracle import relative
@@ -306,6 +306,29 @@ def test_a_seed_that_is_not_finite_stops_alone_and_by_name(capsys):
     assert whole.failure is None
     assert whole.test["accuracy"] > 0
     assert np.isfinite(whole.losses).all()
+
+
+@pytest.mark.parametrize(("split", "said"), [("dev", "after step 2 are"), ("test", "of the test")])
+def test_predictions_that_are_no_numbers_fail_their_seed_alone(split, said, monkeypatch, capsys):
+    """Where the loss did not show it; what scores them would end all seeds' training."""
+    predict = Group._predict
+
+    def spoilt(group, params, of):
+        found = predict(group, params, of)
+        if of == split:
+            found[0][3]["probabilities"] = np.full_like(found[0][3]["probabilities"], np.nan)
+        return found
+
+    monkeypatch.setattr(Group, "_predict", spoilt)
+    settings = dataclasses.replace(SETTINGS, epochs=None, steps=2, evaluations=1)
+    failed, whole = run(splits(longest=30), settings, [4, 5])
+    assert failed.failure is not None
+    assert said in failed.failure
+    assert "seed 4" in failed.failure
+    assert (failed.dev, failed.test, failed.predictions) == ({}, {}, [])
+    assert f"tiny: {failed.failure}" in capsys.readouterr().err
+    assert whole.failure is None
+    assert whole.test["accuracy"] >= 0
 
 
 def test_groups_of_seeds_where_memory_is_short(monkeypatch, capsys):

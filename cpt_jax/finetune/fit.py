@@ -226,14 +226,16 @@ class Group:
                 continue
             self._taken[i] = step
             if not np.isfinite(values[i]):
-                self._active[i] = False
-                self._failures[i] = (
-                    f"loss, gradient or update of step {step} is not finite: seed {seed} is stopped"
-                )
-                self._progress.say(f"{self._job.task}: {self._failures[i]}")
+                why = f"loss, gradient or update of step {step} is not finite"
+                self._fail(i, f"{why}: seed {seed} is stopped")
         last = step == self._job.steps
         if any(self._active) and (last or time.monotonic() - self._reported > REPORT_SECONDS):
             self._report(step, values[self._active])
+
+    def _fail(self, i: int, why: str) -> None:
+        """Stops a seed, which gets no metrics; the others go on."""
+        self._active[i], self._failures[i] = False, why
+        self._progress.say(f"{self._job.task}: {why}")
 
     def _report(self, step: int, losses: np.ndarray) -> None:
         settings = self._job.settings
@@ -249,6 +251,10 @@ class Group:
         predicted = self._predict(state.params, "dev")
         for i in range(len(self._seeds)):
             if not self._active[i]:
+                continue
+            if not _are_numbers(predicted[i]):
+                why = f"predictions after step {step} are not numbers"
+                self._fail(i, f"{why}: seed {self._seeds[i]} is stopped")
                 continue
             found = self._looks[i]
             found.append((step, dict(job.score("dev", predicted[i]))))
@@ -286,6 +292,8 @@ class Group:
             predicted = self._predict(best, "test")
         losses = np.array(self._losses)
         for i, seed in enumerate(self._seeds):
+            if i not in self._failures and not _are_numbers(predicted[i]):
+                self._fail(i, f"predictions of the test split are not numbers: seed {seed}")
             taken, failure = self._taken[i], self._failures.get(i)
             result = Result(
                 seed=seed,
@@ -306,3 +314,8 @@ class Group:
                     dev=dev, test=test, best_step=step, predictions=predicted[i]
                 )
             yield result
+
+
+def _are_numbers(predicted: Sequence[Predicted]) -> bool:
+    """Whether no prediction is NaN, which shows diverged weights where the loss does not."""
+    return not any(np.isnan(array).any() for row in predicted for array in row.values())
