@@ -1,4 +1,4 @@
-"""Directories that are there whole or not at all."""
+"""Directories and files that are there whole or not at all."""
 
 import contextlib
 import fcntl
@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 
 @contextlib.contextmanager
@@ -45,6 +46,24 @@ def whole_directory(target: Path) -> Iterator[Path]:
                 message = f"{target}: not written, and nothing left behind: {error}"
                 raise OSError(message) from error
             raise
+
+
+@contextlib.contextmanager
+def whole_file(target: Path) -> Iterator[TextIO]:
+    """A text file to write, which replaces `target` once all of it is on the disk.
+
+    Raises OSError where it cannot be written; what was at `target` is there still.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -14,11 +14,11 @@ It holds no text of the examples; ids are those of the data set.
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cpt_jax.directories import whole_file
 from cpt_jax.finetune.examples import KINDS, Kind, Span
 from cpt_jax.finetune.tags import OUTSIDE, entities_of
 
@@ -55,14 +55,8 @@ def write(path: Path, predictions: Predictions, about: Mapping[str, Any]) -> Non
     head = {**about, "kind": predictions.kind, "labels": predictions.labels}
     answers = zip(predictions.ids, predictions.gold, predictions.predicted, strict=True)
     lines = [head, *({"id": i, "gold": g, "predicted": p} for i, g, p in answers)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def read(path: Path) -> tuple[Predictions, dict[str, Any]]:

@@ -6,12 +6,12 @@ Scores are fractions from 0 to 1.
 import dataclasses
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from cpt_jax.directories import whole_file
 from cpt_jax.finetune.examples import Kind
 from cpt_jax.parsing import parse_as
 
@@ -92,16 +92,8 @@ def write(directory: Path, result: Result) -> Path:
     path = path_of(directory, result.task, result.seed)
     text = json.dumps(dataclasses.asdict(result), indent=2, ensure_ascii=False) + "\n"
     _parse(path, text)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(text)
     return path
 
 
