@@ -48,13 +48,13 @@ class Side:
         return time.perf_counter() - start
 
 
-def sides(options: argparse.Namespace) -> tuple[dict[str, Side], TrainingOrder]:
+def sides(options: argparse.Namespace) -> dict[str, Side]:
     """All ways of taking the steps."""
     task = run.with_settings(tasks.find(options.task), {"batch": options.batch})
     loaded, vocabulary = load(task, options.data), open_vocabulary(options.model)
     encoded = encode(loaded.splits["train"], vocabulary, task.kind, loaded.labels, task.settings)
-    ask = run.Ask(task, str(options.model), options.data, (0,), Path("unused"))
-    network = run.network_of(ask, loaded, hub.load_spec(options.model), encoded)
+    spec = hub.load_spec(options.model)
+    network = run.network_of(str(options.model), loaded, spec, encoded)
     shapes = Shapes(encoded.rows, task.settings.batch, multiple=64, pad_id=vocabulary.pad)
     order = TrainingOrder(task.name, encoded.rows, shapes)
     seeds, steps = list(range(options.seeds)), options.steps
@@ -73,7 +73,7 @@ def sides(options: argparse.Namespace) -> tuple[dict[str, Side], TrainingOrder]:
         plain.step(number)
     xla.over_rows = kept
     xla._each_row.cache_clear()
-    return {**made, "at once, loops mapped": plain}, order
+    return {**made, "at once, loops mapped": plain}
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="rounds")
     options = parser.parse_args()
     memory.keep_freed()
-    made, _ = sides(options)
+    made = sides(options)
     rounds: dict[str, list[float]] = {name: [] for name in made}
     for turn in range(options.repeats):
         for name, side in made.items():

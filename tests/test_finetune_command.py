@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny_run
 
+from cpt_jax.finetune import __main__ as command
 from cpt_jax.finetune import run
 from cpt_jax.finetune.__main__ import main
 from cpt_jax.finetune.tasks import find
@@ -150,6 +151,20 @@ def test_bad_arguments_are_refused(arguments, said, root, capsys):
     assert train(root, *arguments, out="none") == 2
     assert said in capsys.readouterr().err
     assert not (root / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", (0, 1, 2)), ("3,", (3,)), ("0,3,7", (0, 3, 7)), ("0,", (0,))]
+)
+def test_seeds_are_a_number_or_a_list(text, seeds):
+    assert command._seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["0", "", ",", "1,1", "-1", "a", "1,,2", "1.5"])
+def test_other_seeds_are_refused(text, root, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        train(root, "--seeds", text, out="none")
+    assert f"argument --seeds: {text!r} is neither" in capsys.readouterr().err
 
 
 def test_of_epochs_and_steps_the_given_one_counts():

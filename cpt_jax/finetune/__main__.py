@@ -89,11 +89,14 @@ def _train(arguments: Sequence[str]) -> int:
 
 
 def _seeds(text: str) -> tuple[int, ...]:
-    numbers = text.split(",")
-    if not all(number.isdigit() for number in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a list of such")
-    given = tuple(map(int, numbers))
-    return given if "," in text else tuple(range(int(text)))
+    several = "," in text
+    numbers = text.removesuffix(",").split(",")
+    given = tuple(int(number) for number in numbers if number.isdigit())
+    if len(given) < len(numbers) or len(set(given)) < len(given) or text == "0":
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of seeds nor a list of different ones (0,3,7)"
+        )
+    return given if several else tuple(range(given[0]))
 
 
 def _change(text: str) -> tuple[str, Any]:

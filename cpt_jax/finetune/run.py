@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import sys
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from cpt_jax.finetune.tasks.loading import Loaded, load
 from cpt_jax.model import hub, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.parsing import parse_as
+from cpt_jax.seeds import hash_seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _trained(
 
     yield from fit.fit(
         ask.task.name,
-        network_of(ask, loaded, spec, encoded["train"]),
+        network_of(ask.model, loaded, spec, encoded["train"]),
         {split: e.rows for split, e in encoded.items()},
         ask.task.settings,
         seeds,
@@ -130,7 +130,8 @@ def sampled(loaded: Loaded, examples: int | None) -> Loaded:
         return loaded
     if not 0 < examples <= len(train):
         raise ValueError(f"{examples} training examples; {loaded.task.name} has {len(train)}")
-    order = np.random.default_rng(zlib.crc32(loaded.task.name.encode())).permutation(len(train))
+    rng = np.random.default_rng(hash_seed(loaded.task.name, "examples"))
+    order = rng.permutation(len(train))
     kept = [train[i] for i in sorted(order[:examples])]
     return loaded._replace(splits={**loaded.splits, "train": kept})
 
@@ -179,9 +180,9 @@ def _encode(loaded: Loaded, vocabulary: Vocabulary) -> dict[Split, Encoded]:
     return found
 
 
-def network_of(ask: Ask, loaded: Loaded, spec: ModelSpec, train: Encoded) -> Network:
+def network_of(model: str, loaded: Loaded, spec: ModelSpec, train: Encoded) -> Network:
     """Encoder and head, in bf16 on accelerators."""
-    kind, settings = ask.task.kind, ask.task.settings
+    kind, settings = loaded.task.kind, loaded.task.settings
     dtype = jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
     labels = len(tag_names(loaded.labels) if kind == "tagging" else loaded.labels)
     positive = None
@@ -191,7 +192,7 @@ def network_of(ask: Ask, loaded: Loaded, spec: ModelSpec, train: Encoded) -> Net
     def make(rngs: nnx.Rngs) -> nnx.Module:
         return make_head(kind, spec, labels, settings, rngs=rngs, dtype=dtype, positive=positive)
 
-    loaded_params = hub.load_params(ask.model, spec, head_key=jax.random.key(0))
+    loaded_params = hub.load_params(model, spec, head_key=jax.random.key(0))
     params = jax.tree.map(jnp.asarray, loaded_params)
     return Network(modernbert.structure(spec, dtype=dtype), params, make)
 
