@@ -16,6 +16,7 @@ import pytest
 import tiny_run
 from safetensors.numpy import load_file
 
+from cpt_jax import checkpoint
 from cpt_jax import config as config_lib
 from cpt_jax.checkpoint import Origin
 from cpt_jax.data.sources import open_source
@@ -96,6 +97,15 @@ class Launched:
                 return self
             time.sleep(0.005)
 
+    def saved(self, deadline: float = 60) -> "Launched":
+        """Waits until a checkpoint is whole: saving may take longer than some steps."""
+        until = time.monotonic() + deadline
+        while checkpoint.latest_step(self.workdir) is None:
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < until, self.log
+            time.sleep(0.005)
+        return self
+
     def send(self, rank: int, number: int) -> "Launched":
         os.kill(self.pid(rank), number)
         self.sent = time.monotonic()
@@ -150,7 +160,7 @@ def killed(root) -> dict[int, Launched]:
     """One run of two processes, of which 1 and then 0 are killed; by the number of the killed."""
     starts = {}
     for rank, step in ((1, 6), (0, 16)):
-        starts[rank] = Launched(root, root / "killed", 2).when(step)
+        starts[rank] = Launched(root, root / "killed", 2).when(step).saved()
         beside = [Path(f"/proc/{pid}/cmdline") for pid in children(starts[rank].pid(1))]
         # Without it JAX's client may be faster than ours to see that process 0 is gone.
         assert any("relay.py" in command.read_text() for command in beside)
