@@ -31,6 +31,7 @@ from cpt_jax import config as config_lib
 from cpt_jax import lock, parsing, remote, trees
 
 ITEMS = ("params", "opt_state", "meta")
+SHARED = 90.0  # seconds until a run directory that one host has made is seen by the others
 PACKAGES = ("cpt_jax", "jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
 
 
@@ -123,6 +124,20 @@ def read_run(run: Path) -> dict[str, Any]:
 def run_id(run: Path) -> str | None:
     """Returns what tells a run from all others; None: it began before there was such a thing."""
     return read_run(run).get("id") if (run / "config.json").exists() else None
+
+
+def identity(run: Path, wait: bool) -> dict[str, Any]:
+    """Returns what all processes find in a run directory that one of them has opened, if any.
+
+    A host that has a directory of its own would wait in the first save for the others' parts. NFS
+    may show another host an old state for a minute: with ``wait`` it may take a while.
+    """
+    if remote.url_of(run):  # a spool, which is each process's own
+        return {}
+    deadline = time.monotonic() + SHARED
+    while wait and not (run / "config.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return {f"run in {run}": run_id(run)}
 
 
 def latest_step(run: Path) -> int | None:

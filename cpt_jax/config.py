@@ -10,6 +10,7 @@ import json
 import math
 import re
 import typing
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -260,26 +261,16 @@ def _impossible(config: Config) -> list[str]:
     check(len(set(names)) == len(names), "data.sources", names, "a list of distinct names")
     addresses = {"data.tokenizer": config.data.tokenizer, "init.source": config.init.source}
     for i, source in enumerate(config.data.sources):
-        check(source.weight >= 0, f"data.sources[{i}].weight", source.weight, "at least 0")
+        allowed = "at least 0 and below 1e100"
+        check(0 <= source.weight < 1e100, f"data.sources[{i}].weight", source.weight, allowed)
         addresses |= {f"data.sources[{i}].path": source.path, f"data.sources[{i}].raw": source.raw}
     for path, address in addresses.items():
         shown = without_keys(address or "")
         allowed = "to carry a key or password (left out here): those come from the environment"
         check(shown == (address or ""), path, shown, allowed)
+    _impossible_texts(config, check)
     check(config.data.seq_len >= 2, "data.seq_len", config.data.seq_len, "at least 2 tokens")
-    for group, field in (
-        ("data", "reader_threads"),
-        ("data", "prefetch_batches"),
-        ("evaluation", "every_steps"),
-        ("evaluation", "rows_per_source"),
-        ("evaluation", "batch_size"),
-        ("checkpoint", "every_steps"),
-        ("checkpoint", "keep"),
-        ("logging", "every_steps"),
-        ("optimizer", "max_nonfinite_steps"),
-    ):
-        value = getattr(getattr(config, group), field)
-        check(value >= 1, f"{group}.{field}", value, "at least 1")
+    _impossible_counts(config, check)
     axes = dataclasses.asdict(config.mesh)
     for axis, count in axes.items():
         check(count is None or count >= 1, f"mesh.{axis}", count, "at least 1, or None")
@@ -308,6 +299,35 @@ def _impossible(config: Config) -> list[str]:
     for i, phase in enumerate(config.phases):
         _impossible_phase(phase, f"phases[{i}]", names, check)
     return faults
+
+
+def _impossible_counts(config: Config, check: Any) -> None:
+    """Checks the fields that count something, outside of phases."""
+    for group, field in (
+        ("data", "reader_threads"),
+        ("data", "prefetch_batches"),
+        ("evaluation", "every_steps"),
+        ("evaluation", "rows_per_source"),
+        ("evaluation", "batch_size"),
+        ("checkpoint", "every_steps"),
+        ("checkpoint", "keep"),
+        ("logging", "every_steps"),
+        ("optimizer", "max_nonfinite_steps"),
+    ):
+        value = getattr(getattr(config, group), field)
+        allowed = "at least 1" if value < 1 else "below 2^31"
+        check(1 <= value < 2**31, f"{group}.{field}", value, allowed)
+    threads = config.data.reader_threads
+    check(threads <= 1024, "data.reader_threads", threads, "at most 1024")
+
+
+def _impossible_texts(config: Config, check: Any) -> None:
+    """Checks the texts that go into the model card, which is only written at the end of a run."""
+    texts = {"name": config.name, "export.license": config.export.license or ""}
+    texts |= {f"data.sources[{i}].name": x.name for i, x in enumerate(config.data.sources)}
+    for path, text in texts.items():
+        plain = not any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text)
+        check(plain, path, text, "one line of Unicode text")
 
 
 def _impossible_phase(phase: Phase, path: str, sources: list[str], check: Any) -> None:
@@ -343,4 +363,5 @@ def _impossible_phase(phase: Phase, path: str, sources: list[str], check: Any) -
     for name, weight in (phase.mixture or {}).items():
         allowed = f"one of the sources ({', '.join(sources)})"
         check(name in sources, f"{path}.mixture", name, allowed)
-        check(weight >= 0, f"{path}.mixture.{name}", weight, "at least 0")
+        allowed = "at least 0 and below 1e100"
+        check(0 <= weight < 1e100, f"{path}.mixture.{name}", weight, allowed)

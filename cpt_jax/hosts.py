@@ -122,7 +122,7 @@ def _explicit(environment: Mapping[str, str], given: list[str]) -> Place:
         )
     address = environment[ADDRESS]
     count, index = (_number(environment, name, 0) for name in (COUNT, INDEX))
-    if not re.fullmatch(r".+:\d+", address):
+    if not re.fullmatch(r".+:\d{1,5}", address) or int(address.rpartition(":")[2]) > 65535:
         raise ValueError(f"{ADDRESS}={address}: not HOST:PORT")
     if index >= count:
         raise ValueError(f"{INDEX}={index}: not below {COUNT}={count}; processes count from 0")

@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 NAME = "run.lock"
 
@@ -98,6 +98,17 @@ def describe(written: bytes) -> str:
         return "another process"
 
 
-def say(text: str) -> None:
-    """Writes a line for whoever watches."""
-    print(text, file=sys.stderr, flush=True)
+def say(text: str, to: TextIO | None = None) -> None:
+    """Writes a line for whoever watches, to standard error or ``to``; or not, if nobody can read.
+
+    A run outlives its readers: Ctrl-C ends the ``tee`` of ``2>&1 | tee log`` before it has saved.
+    """
+    stream = to or sys.stderr
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:  # what is kept back would fail again at the end of the program
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    except OSError:  # a log on a full disk
+        pass

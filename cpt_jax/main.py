@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from cpt_jax import command, hosts, peers
+from cpt_jax import command, hosts, lock, peers
 from cpt_jax.config import Config
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _train(config: Config, workdir: Path, shown: str) -> int:
             not_finite = isinstance(error, loop.NonFiniteError)
             peers.end(NOT_FINITE if not_finite else FAULT, f"error: {error}")
     if jax.process_index() == 0:
-        print(said, file=sys.stderr if code else sys.stdout, flush=True)
+        lock.say(said, sys.stderr if code else sys.stdout)
     peers.finish()
     return code
 

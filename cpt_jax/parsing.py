@@ -50,7 +50,8 @@ def parse_as(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
         return {k: parse_as(arguments[1], v, f"{path}.{k}", faults) for k, v in value.items()}
     if kind is Any:
         return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if kind is float and whole and abs(value) < 1e300:  # beyond, there may be no such float
         return float(value)
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)  # 1e9 tokens

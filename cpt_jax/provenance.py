@@ -57,16 +57,22 @@ def read_starts(workdir: Path) -> list[dict[str, Any]]:
     A last line that a crash tore is left out.
 
     Raises:
-      ValueError: another line is not JSON.
+      ValueError: another line is not JSON, or not a start; names the file and the line.
     """
     path = workdir / STARTS
     if not path.is_file():
         return []
-    *whole, _torn = path.read_text().split("\n")
-    try:
-        return [json.loads(line) for line in whole]
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
+    *whole, _torn = path.read_bytes().split(b"\n")
+    starts = []
+    for number, line in enumerate(whole, 1):
+        try:
+            start = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: not JSON: {error}") from error
+        if not isinstance(start, dict) or not isinstance(start.get("code", {}), dict):
+            raise ValueError(f"{path}:{number}: not what a run writes of its start: delete it")
+        starts.append(start)
+    return starts
 
 
 def describe_code() -> dict[str, Any]:

@@ -24,6 +24,7 @@ import fsspec
 import tensorstore as ts
 
 from cpt_jax import lock
+from cpt_jax.addresses import without_keys
 
 CHECKPOINTS = "checkpoints"
 COMMITTED = "commit_success.txt"  # Orbax's: written last into what is whole
@@ -66,6 +67,11 @@ def parse(workdir: str) -> str | None:
     if "://" not in workdir:
         return None
     url = workdir.rstrip("/")
+    if without_keys(workdir) != workdir:
+        raise ValueError(
+            f"--workdir={without_keys(workdir)}: it carries a key or password (left out here): "
+            "those come from the environment"
+        )
     if not re.fullmatch(r"gs://[^/]+(/[^/]+)+", url):
         raise ValueError(
             f"--workdir={workdir}: a run directory in an object store is gs://BUCKET/RUN. Orbax "

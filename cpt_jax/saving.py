@@ -104,9 +104,15 @@ class Checkpoints:
         )
         with reading(self._run, step, resuming=True):
             restored = self._manager.restore(step, args=items)
-        if self._id and restored["meta"].get("run", self._id) != self._id:
+        meta, path = restored["meta"], directory(self._run) / str(step)
+        if meta.get("step", step) != step:
             raise ValueError(
-                f"{directory(self._run) / str(step)}: this checkpoint was saved by another run and "
+                f"{path}: this checkpoint was saved after step {meta['step']} and renamed: give it "
+                "its name back, or take it away"
+            )
+        if self._id and meta.get("run", self._id) != self._id:
+            raise ValueError(
+                f"{path}: this checkpoint was saved by another run and "
                 "copied here: take it away. config.init.source = RUN@STEP starts from another run's"
             )
         return restored["params"], restored["opt_state"]

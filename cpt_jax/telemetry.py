@@ -16,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from cpt_jax import lock
+
 METRICS = "metrics.jsonl"
+KEYS = {"kind": str, "step": int}  # what every line has
 
 
 class RunLog:
@@ -237,7 +240,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
             line = json.loads(text)
         except ValueError:
             line = None
-        if not isinstance(line, dict) or {"kind", "step"} - line.keys():
+        if not isinstance(line, dict) or [type(line.get(key)) for key in KEYS] != [*KEYS.values()]:
             raise ValueError(
                 f"{path}:{number}: not a JSON object with a kind and a step. Something other than "
                 "a run wrote into the file: mend or delete this line"
@@ -338,7 +341,7 @@ class Progress:
         if not self._shown:
             return
         if self._live is None:
-            print(line, file=sys.stderr, flush=True)
+            lock.say(line)
         else:
             self._live.console.print(line, markup=False, highlight=False)
 
@@ -350,7 +353,7 @@ class Progress:
 
     def _show(self, line: str) -> None:
         if not sys.stderr.isatty():
-            print(line, file=sys.stderr, flush=True)
+            lock.say(line)
             return
         if self._live is None:
             from rich.console import Console

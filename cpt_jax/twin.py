@@ -10,7 +10,8 @@ more. The proof needs the two run directories alone:
 - rows: the digest of a batch's rows in every line of ``metrics.jsonl`` that both runs logged; the
   rows between follow from corpora, order, batch and steps, which are among the fields;
 - start: the held-out losses before the first step, which tell other parameters apart;
-- end: both runs came to the end of their last phase.
+- end: both runs came to the end of their last phase;
+- two: neither is the other, or its copy.
 
 Exit status: 0 for twins, 1 for others, 2 for what is no run.
 """
@@ -61,6 +62,7 @@ class Verdict:
 @dataclasses.dataclass(frozen=True)
 class _Run:
     path: Path
+    id: str | None  # None: it began before runs had one
     description: dict[str, Any]
     digests: dict[int, str]
     heldout: dict[str, dict[str, Any]]
@@ -90,6 +92,8 @@ def compare(a: Path, b: Path, allow: Sequence[str] = ()) -> Verdict:
             raise ValueError(f"--allow {pattern}: neither run has such a field")
     declared = [x for x in found if any(trees.matches(p, x.split(":")[0]) for p in patterns)]
     faults = [line for line in found if line not in declared]
+    if runs[0].id is not None and runs[0].id == runs[1].id:
+        faults.append(f"{a} and {b} are one run, or a copy of it: nothing was compared")
     for run in runs:
         if not run.ended:
             faults.append(f"{run.path} was cut short: step {run.last} of {run.steps}")
@@ -118,7 +122,8 @@ def _compare_start(a: _Run, b: _Run) -> list[str]:
     faults = []
     for source, objective in itertools.product(a.heldout, ("mlm", "clm")):
         ours, theirs = (run.heldout[source].get(f"{objective}_loss") for run in (a, b))
-        if ours is None or theirs is None or not math.isclose(ours, theirs, rel_tol=SAME_LOSS):
+        numbers = isinstance(ours, float) and isinstance(theirs, float)
+        if not numbers or not math.isclose(ours, theirs, rel_tol=SAME_LOSS):
             faults.append(
                 f"they start from other parameters: {objective} loss on {source} before the first "
                 f"step {ours} -> {theirs}"
@@ -146,9 +151,10 @@ def _read(path: Path) -> _Run:
     train = [line for line in lines if line["kind"] == "train"]
     return _Run(
         path=path,
+        id=description.get("id"),
         description=compared,
-        digests={line["step"]: line["rows"] for line in train},
-        heldout={x["source"]: x for x in lines if x["kind"] == "eval" and x["step"] == 0},
+        digests={line["step"]: line["rows"] for line in train if "rows" in line},
+        heldout={str(x.get("source")): x for x in lines if x["kind"] == "eval" and x["step"] == 0},
         ended=any(x.get("event") == "end" and x["step"] == steps for x in lines),
         changed=any(start.get("code", {}).get("changed") for start in starts),
         last=max((line["step"] for line in lines), default=0),

@@ -11,6 +11,7 @@ ended it, as shells report it.
 import argparse
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,8 +43,13 @@ def say(line: str | bytes, sink: IO[bytes] | None = None) -> None:
     """Writes a line, whole, to standard error or elsewhere."""
     where: IO[bytes] = sys.stderr.buffer if sink is None else sink
     with _SAYING:
-        where.write((line if isinstance(line, bytes) else line.encode()) + b"\n")
-        where.flush()
+        try:
+            where.write((line if isinstance(line, bytes) else line.encode()) + b"\n")
+            where.flush()
+        except OSError:  # nobody reads it (`| head`): all goes on, unheard
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, where.fileno())
+            os.close(nowhere)
 
 
 def show(source: IO[bytes], process: int, sink: IO[bytes]) -> None:
@@ -77,7 +83,9 @@ def wait(children: Sequence[subprocess.Popen]) -> int:
         if status and not failure:
             how = f"ended with exit status {status}"
             if status < 0:
-                how = f"was ended by {signal.Signals(-status).name}"
+                known = -status in [*signal.Signals]  # those in real time have no name
+                name = signal.Signals(-status).name if known else f"signal {-status}"
+                how = f"was ended by {name}"
             say(f"process {process} of {len(children)} {how}")
             failure, patience = status if status > 0 else 128 - status, PATIENCE
     return failure
@@ -94,8 +102,17 @@ def main() -> int:
     given = parser.parse_args()
     if given.n < 1 or given.devices_per_process < 1:
         parser.error("-n and --devices-per-process are at least 1")
+    if shutil.which(given.command[0]) is None:
+        parser.exit(127, f"error: {given.command[0]}: no such command\n")
     port = peers.free_port()
     children, readers = [], []
+
+    def forward(number: int, _) -> None:
+        for child in children:
+            child.send_signal(number)  # does nothing to one that has ended
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
     for process in range(given.n):
         child = subprocess.Popen(
             given.command,
@@ -110,13 +127,6 @@ def main() -> int:
             reader = threading.Thread(target=show, args=(source, process, sink.buffer))
             reader.start()
             readers.append(reader)
-
-    def forward(number: int, _) -> None:
-        for child in children:
-            child.send_signal(number)  # does nothing to one that has ended
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, forward)
     code = wait(children)
     for reader in readers:
         reader.join()

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -201,6 +202,18 @@ def test_another_runs_checkpoint_is_not_resumed(tmp_path):
     checkpoints.close()
 
 
+def test_a_renamed_checkpoint_is_not_resumed(tmp_path):
+    checkpoint.open_run(tmp_path / "run", {"config": {}, "model": {}})
+    checkpoints = Checkpoints(tmp_path / "run")
+    checkpoints.save(1, *some_state(), Origin())
+    checkpoints.close()
+    renamed = (tmp_path / "run" / "checkpoints" / "1").rename(tmp_path / "run/checkpoints/3")
+    checkpoints = Checkpoints(tmp_path / "run")
+    with pytest.raises(ValueError, match=f"{renamed}: .* saved after step 1 and renamed"):
+        checkpoints.restore(3, *some_state())
+    checkpoints.close()
+
+
 # --- devices
 
 
@@ -292,6 +305,27 @@ def test_the_first_signal_is_a_wish_and_the_second_acts(ctrl_c, capfd):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+def test_a_wish_is_heard_where_nobody_reads_what_is_said():
+    """Ctrl-C ends the `tee` of `... 2>&1 | tee log` as well."""
+    body = """
+import os, signal, sys
+from cpt_jax import telemetry
+from cpt_jax.training import signals
+reader, writer = os.pipe()
+os.dup2(writer, 2)
+os.close(reader)
+progress = telemetry.Progress(10)
+with signals.stop_wish() as wish:
+    signal.raise_signal(signal.SIGINT)
+    progress.report(1, phase="clm", loss=1.0, lr=1e-3)
+    progress.say("a line")
+    sys.stdout.write(f"{wish(1)}")
+sys.exit(130)
+"""
+    done = subprocess.run([sys.executable, "-c", body], stdout=subprocess.PIPE, text=True)
+    assert (done.stdout, done.returncode) == ("True", 130)
+
+
 # --- what a directory tells of its past
 
 
@@ -337,7 +371,10 @@ def test_deleted_checkpoints_are_not_passed_over(begun, whole):
     assert (run / "metrics.jsonl").read_text().count("\n") >= 3
 
 
-@pytest.mark.parametrize("garbage", ["gar{bage", "[1]", '{"kind": "train"}', "\x00\x00"])
+@pytest.mark.parametrize(
+    "garbage",
+    ["gar{bage", "[1]", '{"kind": "train"}', '{"kind": "train", "step": "2"}', "\x00\x00"],
+)
 def test_garbage_in_the_metrics_is_told_before_compute(begun, garbage):
     config, run = begun
     whole = '{"kind": "train", "step": 1}'
@@ -346,6 +383,36 @@ def test_garbage_in_the_metrics_is_told_before_compute(begun, garbage):
         ValueError, match=r"metrics\.jsonl:2: not a JSON object with a kind and a step"
     ):
         start.check_history(config, run)
+
+
+@pytest.mark.parametrize("garbage", ["[]", "3", '{"code": 3}', "{"])
+def test_garbage_in_the_starts_is_told_before_compute(begun, garbage):
+    config, run = begun
+    (run / "starts.jsonl").write_text(f"{{}}\n{garbage}\n")
+    with pytest.raises(ValueError, match=r"starts\.jsonl:2: not"):
+        start.check_history(config, run)
+
+
+def test_a_directory_that_hosts_do_not_share_is_told(begun, tmp_path, monkeypatch):
+    """What `peers.agree` is given, by which processes with directories of their own differ."""
+    _, run = begun
+    monkeypatch.setattr(checkpoint, "SHARED", 0.2)
+    opened = checkpoint.read_run(run)["id"]
+    assert checkpoint.identity(run, wait=True) == {f"run in {run}": opened}
+    late = tmp_path / "late"
+    assert checkpoint.identity(late, wait=True) == {f"run in {late}": None}
+    monkeypatch.setattr(checkpoint, "SHARED", 60.0)
+    threading.Timer(0.3, shutil.copytree, (run, late)).start()
+    assert checkpoint.identity(late, wait=True) == {f"run in {late}": opened}
+
+
+def test_a_licence_is_known_as_the_card_quotes_it(begun):
+    config, run = begun
+    (run / "export").mkdir()
+    license = 'é "x"'
+    (run / "export" / "README.md").write_text(f"---\nlicense: {json.dumps(license)}\n---\n")
+    export = dataclasses.replace(config.export, license=license)
+    start.check_history(dataclasses.replace(config, export=export), run)
 
 
 @pytest.mark.parametrize("written", ["", 'license: "mit"', "license: apache-2.0"])

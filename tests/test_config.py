@@ -90,6 +90,13 @@ def test_numbers_are_read_as_what_the_field_is():
         ("model.size", "base", "config.model.size: 'base' is not None"),
         ("init.source", "scratch", "config.model.size: None is not given"),
         ("checkpoint.every_steps", 0, "config.checkpoint.every_steps: 0 is not at least 1"),
+        ("checkpoint.every_steps", 1e300, r"every_steps: 1\d+ is not below 2\^31"),
+        ("data.reader_threads", 10**5, "reader_threads: 100000 is not at most 1024"),
+        ("data.sources.0.weight", 1e300, r"weight: 1e\+300 is not at least 0 and below 1e100"),
+        ("optimizer.eps", 10**400, "config.optimizer.eps: 10+ is a int, not a float"),
+        ("name", "caf\udce9", r"config.name: 'caf\\udce9' is not one line of Unicode text"),
+        ("data.sources.0.name", "a\n# b", r"sources\[0\].name: .* is not one line"),
+        ("export.license", "mit\nx: y", "config.export.license: .* is not one line"),
     ],
 )
 def test_faults_name_path_value_and_what_is_allowed(path, value, message):

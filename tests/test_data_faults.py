@@ -109,6 +109,18 @@ def test_verify_names_every_file_that_changed(corpus, sound, capsys):
         open_source(corpus)
 
 
+def test_another_tokenizer_beside_the_data_is_refused(corpus):
+    """It is what the exported model gets, and of the same size."""
+    file = corpus / "tokenizer.json"
+    whole = json.loads(file.read_text())
+    vocabulary = whole["model"]["vocab"]
+    one, other = [word for word in vocabulary if word.isalpha()][:2]
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    file.write_text(json.dumps(whole))
+    with pytest.raises(ValueError, match=r"tokenizer\.json: not the one that the text was"):
+        open_source(corpus)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [

@@ -96,3 +96,28 @@ def test_who_does_not_end_is_killed(monkeypatch, capfd):
         "process 1 of 2 ended with exit status 4",
         "process 0 does not end: killed",
     ]
+
+
+def test_a_command_that_is_not_there(repo):
+    command = [sys.executable, "-m", "launch.local", "-n", "2", "--", "no-such-command"]
+    done = subprocess.run(command, cwd=repo, capture_output=True, text=True)
+    assert done.returncode == 127
+    assert done.stderr == "error: no-such-command: no such command\n"
+
+
+def test_signals_without_a_name(repo):
+    launched = launch("os.kill(os.getpid(), signal.SIGRTMIN + 5)", repo, processes=1)
+    _, err = launched.communicate(timeout=30)
+    number = signal.SIGRTMIN + 5
+    assert launched.returncode == 128 + number
+    assert f"process 0 of 1 was ended by signal {number}" in err
+
+
+def test_they_go_on_when_nobody_reads_any_more(repo):
+    """More than a pipe holds, as with `| head -1`."""
+    launched = launch("print(('line ' * 100 + chr(10)) * 1000)", repo, processes=1)
+    with launched:
+        assert launched.stdout is not None
+        launched.stdout.readline()
+        launched.stdout.close()
+        assert launched.wait(timeout=30) == 0

@@ -299,6 +299,7 @@ def test_tasks_of_a_node_share_its_gpus(environment, devices, monkeypatch):
         (EXPLICIT | {"JAX_PROCESS_ID": "4"}, "JAX_PROCESS_ID=4: not below JAX_NUM_PROCESSES=4"),
         (EXPLICIT | {"JAX_PROCESS_ID": "-1"}, "JAX_PROCESS_ID=-1: not a whole number"),
         (EXPLICIT | {"JAX_COORDINATOR_ADDRESS": "node1"}, "node1: not HOST:PORT"),
+        (EXPLICIT | {"JAX_COORDINATOR_ADDRESS": "node1:99999"}, "node1:99999: not HOST:PORT"),
         ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4"}, "start it by srun"),
         ({"JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX=2"),
         (

@@ -183,6 +183,8 @@ def test_a_run_that_was_taken_over_writes_nothing_more(store, corpora, monkeypat
         ("s3://bucket/run", "to no other kind of store"),
         ("gs://bucket", "gs://BUCKET/RUN"),
         ("gs:///run", "gs://BUCKET/RUN"),
+        ("gs://user:word@bucket/run", "gs://bucket/run: it carries a key or password"),
+        ("https://user:word@host/run", "https://host/run: it carries a key or password"),
     ],
 )
 def test_what_is_no_run_directory_in_a_store(workdir, said):

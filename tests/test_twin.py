@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 
 import pytest
 import tiny_run
@@ -131,6 +132,36 @@ def test_what_is_no_run(raw, tmp_path, capsys):
     status, said = verdict(capsys, a, a)
     assert status == 2
     assert "metrics.jsonl:1: not a JSON object" in said
+
+
+def test_a_run_is_no_twin_of_itself(raw, tmp_path, capsys):
+    a = write_run(tmp_path / "a", raw)
+    description = json.loads((a / "config.json").read_text())
+    (a / "config.json").write_text(json.dumps(description | {"id": "1"}))
+    shutil.copytree(a, tmp_path / "copy")
+    for other in (a, tmp_path / "copy"):
+        status, said = verdict(capsys, a, other)
+        assert status == 1
+        assert "are one run, or a copy of it" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"step": 3,', '"step": "3",', "metrics.jsonl:5: not a JSON object with a kind and a step"),
+        ('"rows"', '"raws"', "no step was logged by both runs"),
+        ('"source"', '"sauce"', "not those of the same sources"),
+        ('"mlm_loss": 5.0', '"mlm_loss": "5"', "they start from other parameters"),
+    ],
+)
+def test_damaged_metrics_are_told(raw, tmp_path, capsys, old, new, message):
+    a, b = write_run(tmp_path / "a", raw), write_run(tmp_path / "b", tiny_run.twin(raw))
+    metrics = (b / "metrics.jsonl").read_text()
+    assert old in metrics
+    (b / "metrics.jsonl").write_text(metrics.replace(old, new))
+    status, said = verdict(capsys, a, b)
+    assert status
+    assert message in said
 
 
 def test_a_pair_logged_at_other_steps(raw, tmp_path, capsys):

@@ -145,7 +145,7 @@ def open_source(path: str | Path, split: str = "train") -> Source:
     Raises:
       FileNotFoundError: no corpus there (with the command that makes one), or a file is missing.
       ValueError: a damaged manifest or one of another layout version, an unknown or empty split, a
-        shard or a plan of another size than the manifest's.
+        shard or a plan of another size than the manifest's, another tokenizer.
     """
     path = Path(path)
     if split not in SPLITS:
@@ -155,6 +155,9 @@ def open_source(path: str | Path, split: str = "train") -> Source:
         raise ValueError(nothing_held_out(path, manifest))
     for shard in manifest["shards"]:
         _check_shard(path / shard["file"], shard)
+    tokenizer = path / "tokenizer.json"  # goes into the exported model
+    if sha256(tokenizer) != manifest["tokenizer"]["sha256"]:
+        raise ValueError(f"{tokenizer}: not the one that the text was prepared with: {DAMAGED}")
     return Source(path, split, manifest, fingerprint)
 
 

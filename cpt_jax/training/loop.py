@@ -116,7 +116,7 @@ def prepare(
         if first:
             checkpoint.open_run(workdir, start.description)
             provenance.record_start(workdir, init, step=latest or 0)
-        peers.agree("the run directory", {})
+        peers.agree("the run directory", checkpoint.identity(workdir, wait=not first))
         with jax.set_mesh(mesh):
             run = Run(config, workdir, mesh, start, plans, params)
         run.closing = undo.pop_all()

@@ -52,7 +52,8 @@ def stop_wish() -> Iterator[StopWish]:
         wish.signal = signal.Signals(number)
         restore()
         text = f"{wish.signal.name}: saving after this step; once more stops without saving\n"
-        os.write(2, text.encode())  # print may be what was interrupted
+        with contextlib.suppress(OSError):  # nobody reads it: a Ctrl-C ended `| tee` as well
+            os.write(2, text.encode())  # print may be what was interrupted
         if not alone:
             os.kill(os.getpid(), signal.SIGTERM)
 

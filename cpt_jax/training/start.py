@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from cpt_jax import checkpoint, remote, sharding, telemetry
+from cpt_jax import checkpoint, provenance, remote, sharding, telemetry
 from cpt_jax.addresses import without_keys
 from cpt_jax.config import Config, phase_steps, to_dict
 from cpt_jax.data.sources import Source, open_source, prepare_command, shared_tokenizer
@@ -135,11 +135,12 @@ def check_history(config: Config, workdir: Path) -> None:
     """Makes sure that what a run in ``workdir`` has written goes with what is asked of it now.
 
     Raises:
-      ValueError: a metrics.jsonl that is not a run's; checkpoints that were there and are gone, as
-        starting anew would drop the metrics; a model exported already in another dtype, or under
-        another licence.
+      ValueError: a metrics.jsonl or starts.jsonl that is not a run's; checkpoints that were there
+        and are gone, as starting anew would drop the metrics; a model exported already in another
+        dtype, or under another licence.
     """
     metrics, export = workdir / telemetry.METRICS, workdir / "export"
+    provenance.read_starts(workdir)  # the model card tells of them, after the hours of compute
     lines = telemetry.read_metrics(metrics) if metrics.exists() else []
     if lines and checkpoint.latest_step(workdir) is None:
         reached = max(line["step"] for line in lines)
@@ -173,7 +174,8 @@ def check_history(config: Config, workdir: Path) -> None:
     written = [
         line.partition(":")[2].strip(" \"'") for line in lines if line.startswith("license:")
     ]
-    if license and lines and license not in written:
+    # As the card quotes it, or as someone typed it.
+    if license and lines and not {license, json.dumps(license).strip('"')} & {*written}:
         raise ValueError(
             f"config.export.license: {license!r}, and {card} is written already, without it: a "
             f"line 'license: {license}' belongs between the two lines of dashes at its beginning"
