@@ -120,4 +120,7 @@ def test_they_go_on_when_nobody_reads_any_more(repo):
         assert launched.stdout is not None
         launched.stdout.readline()
         launched.stdout.close()
-        assert launched.wait(timeout=30) == 0
+        try:
+            assert launched.wait(timeout=30) == 0
+        finally:
+            launched.kill()
