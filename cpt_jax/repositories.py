@@ -22,7 +22,7 @@ def fetch(name: str, patterns: Sequence[str]) -> Path:
     match = _ID.fullmatch(name)
     if not match:
         raise FileNotFoundError(
-            f"{name}: no such file or directory, and not a Hub id such as"
+            f"{without_keys(name)}: no such file or directory, and not a Hub id such as"
             " answerdotai/ModernBERT-base"
         )
     try:

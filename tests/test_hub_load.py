@@ -217,6 +217,8 @@ def test_transposed_rectangles_are_misshapen_not_transposed_again(tmp_path, mode
 def test_what_is_not_there_is_named(tmp_path, model):
     with pytest.raises(FileNotFoundError, match="no such file or directory, and not a Hub id"):
         hub.resolve(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="^https://host/model: no such file"):
+        hub.resolve("https://user:word@host/model")
     with pytest.raises(FileNotFoundError, match=r"config.json: no such file"):
         hub.load_spec(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"")

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import importlib
 import json
 import os
@@ -228,19 +229,27 @@ def test_a_source_repeated_fifty_times(root):
 
 def test_a_tokenizer_that_pads_and_cuts(root, tmp_path):
     """The template is what the tokenizer adds to a text, not what it fills a batch with."""
-    path = shutil.copytree(root / "a", tmp_path / "a")
-    content = json.loads((path / "tokenizer.json").read_text())
+    paths = [shutil.copytree(root / name, tmp_path / name) for name in "ab"]
+    content = json.loads((paths[0] / "tokenizer.json").read_text())
     cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
     pad = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None}
     pad |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
-    (path / "tokenizer.json").write_text(json.dumps(content | {"truncation": cut, "padding": pad}))
+
+    def prepared_with(text):
+        for path in paths:
+            (path / "tokenizer.json").write_text(text)
+            manifest = json.loads((path / "manifest.json").read_text())
+            manifest["tokenizer"]["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+            (path / "manifest.json").write_text(json.dumps(manifest))
 
     def moved(raw):
-        raw["data"]["sources"][0]["path"] = str(path)
+        for source, path in zip(raw["data"]["sources"], paths, strict=True):
+            source["path"] = str(path)
 
+    prepared_with(json.dumps(content | {"truncation": cut, "padding": pad}))
     lines, *_ = planned(root, moved)
     assert line_of(lines, "template").level == "ok"
-    (path / "tokenizer.json").write_text("{")
+    prepared_with("{")
     with pytest.raises(ValueError, match=r"a/tokenizer.json: not readable as a tokenizer: "):
         planned(root, moved)
 
