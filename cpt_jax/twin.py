@@ -122,8 +122,11 @@ def _compare_start(a: _Run, b: _Run) -> list[str]:
     faults = []
     for source, objective in itertools.product(a.heldout, ("mlm", "clm")):
         ours, theirs = (run.heldout[source].get(f"{objective}_loss") for run in (a, b))
-        numbers = isinstance(ours, float) and isinstance(theirs, float)
-        if not numbers or not math.isclose(ours, theirs, rel_tol=SAME_LOSS):
+        if not (
+            isinstance(ours, float)
+            and isinstance(theirs, float)
+            and math.isclose(ours, theirs, rel_tol=SAME_LOSS)
+        ):
             faults.append(
                 f"they start from other parameters: {objective} loss on {source} before the first "
                 f"step {ours} -> {theirs}"

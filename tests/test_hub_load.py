@@ -217,7 +217,7 @@ def test_transposed_rectangles_are_misshapen_not_transposed_again(tmp_path, mode
 def test_what_is_not_there_is_named(tmp_path, model):
     with pytest.raises(FileNotFoundError, match="no such file or directory, and not a Hub id"):
         hub.resolve(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="^https://host/model: no such file"):
+    with pytest.raises(FileNotFoundError, match=r"^https://host/model: no such file"):
         hub.resolve("https://user:word@host/model")
     with pytest.raises(FileNotFoundError, match=r"config.json: no such file"):
         hub.load_spec(tmp_path)
