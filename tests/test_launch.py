@@ -18,7 +18,7 @@ from launch.tpu import __main__ as tpu
 
 REPO = Path(__file__).parents[1]
 # What a shell, YAML and Kubernetes would each make something else of.
-NASTY = ["a b", "it's", '"x"', "$(date)", "$HOME", "`id`", "*", "a\nb", "# no", "$$(HOME)", "é: {"]
+NASTY = ["a b", "it's", '"x"', "$(date)", "$HOME", "`id`", "*", "# no", "$$(HOME)", "é: {"]
 NAME = f"--config.name={' '.join(NASTY)}"
 GPUS = ["--image=i", "--accelerator=nvidia-h100-80gb", "--chips-per-node=8"]
 TPU = ["--zone=z", "--accelerator-type=v5litepod-16", "--runtime-version=v2"]
