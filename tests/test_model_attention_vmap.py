@@ -151,15 +151,18 @@ def test_mapped_within_a_shard_map_over_the_mapped_axis():
     assert_close(quick_jit(mapped)(*arguments), expected)
 
 
-def scans(jaxpr) -> set[int]:
-    """The lengths of all loops of a known length in a program."""
-    found = set()
+def loops(jaxpr) -> tuple[set[int], set[tuple]]:
+    """Of a program's loops: the known lengths, and for how many at once the others ask to go on."""
+    lengths, wishes = set(), set()
     for equation in jaxpr.eqns:
         if equation.primitive.name == "scan":
-            found.add(equation.params["length"])
+            lengths.add(equation.params["length"])
+        if equation.primitive.name == "while":
+            wishes.add(equation.params["cond_jaxpr"].out_avals[0].shape)
         for inner in jax.extend.core.jaxprs_in_params(equation.params):
-            found |= scans(inner)
-    return found
+            more = loops(inner)
+            lengths, wishes = lengths | more[0], wishes | more[1]
+    return lengths, wishes
 
 
 def test_each_row_has_a_loop_of_its_own():
@@ -170,7 +173,7 @@ def test_each_row_has_a_loop_of_its_own():
     layer, _ = LAYERS["flash"]
     program = jax.make_jaxpr(jax.vmap(with_gradients(layer)))(*arguments)
     blocks = -(-300 // 64)
-    assert scans(program.jaxpr) == {rows, blocks}
+    assert loops(program.jaxpr) == ({rows, blocks}, {()})
 
     def plain(q, k, v, start, end):
         inputs = xla._blocked(q, k, v, start, end, pad=20)
