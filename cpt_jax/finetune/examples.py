@@ -98,7 +98,7 @@ class Cut:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a task is fine-tuned (SPEC section 6).
+    """How a task is fine-tuned.
 
     Attributes:
       learning_rate: the encoder's peak; falls in a straight line to 0.

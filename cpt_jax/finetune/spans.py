@@ -1,4 +1,4 @@
-"""The span model for entities that may nest (SPEC section 6), as one Flax NNX head.
+"""The span model for entities that may nest, as one Flax NNX head.
 
 Words are the means of their tokens' states. Three bidirectional LSTMs read them; from the second
 on, a gate says for each word how much of the new state replaces the old, and a layer norm follows.

@@ -1,4 +1,4 @@
-"""The paper's English tasks (SPEC section 6).
+"""The paper's English tasks.
 
 ChemProt, Phenotype, COS, SocialHistory and DEID are BioClinical ModernBERT's (Sounack et al. 2025),
 with its data, splits and metrics (src/ of lindvalllab/BioClinical-ModernBERT): F1 of entities, and

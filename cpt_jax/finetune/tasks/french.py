@@ -1,4 +1,4 @@
-"""The paper's French tasks (SPEC sections 5 and 6).
+"""The paper's French tasks.
 
 Where the paper does not say how a task was made, the authors' public evaluation code does
 (repository Rian-T/tabib): FRACCO's labels are the codes of its `expression_CIM` mentions, CANTEMIST
