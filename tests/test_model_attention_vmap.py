@@ -180,7 +180,7 @@ def test_each_row_has_a_loop_of_its_own():
         return jax.lax.map(lambda row: xla._forward_row(*row, block=64), inputs)
 
     program = jax.make_jaxpr(jax.vmap(plain))(*arguments[:5])
-    assert scans(program.jaxpr) == {PACKED.shape[1], blocks}
+    assert loops(program.jaxpr) == ({PACKED.shape[1], blocks}, {(MAPPED,)})
 
 
 def test_over_rows_by_hand():
