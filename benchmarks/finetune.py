@@ -55,7 +55,7 @@ def sides(options: argparse.Namespace) -> dict[str, Side]:
     encoded = encode(loaded.splits["train"], vocabulary, task.kind, loaded.labels, task.settings)
     spec = hub.load_spec(options.model)
     network = run.network_of(str(options.model), loaded, spec, encoded)
-    shapes = Shapes(encoded.rows, task.settings.batch, multiple=64, pad_id=vocabulary.pad)
+    shapes = Shapes(encoded.rows, task.settings.batch, pad_id=vocabulary.pad)
     order = TrainingOrder(task.name, encoded.rows, shapes)
     seeds, steps = list(range(options.seeds)), options.steps
     made = {

@@ -65,11 +65,11 @@ class Shapes:
     Args:
       rows: of all splits.
       size: rows of a batch.
-      multiple: what the lengths of batches are multiples of: 128 for kernels in whole blocks.
+      multiple: what the lengths of batches are multiples of.
       pad_id: the token that pads.
     """
 
-    def __init__(self, rows: Sequence[Row], size: int, *, multiple: int = 64, pad_id: int = 0):
+    def __init__(self, rows: Sequence[Row], size: int, *, multiple: int = 16, pad_id: int = 0):
         self.lengths = bucket_lengths([len(row.input_ids) for row in rows], multiple)
         self.size, self.pad_id = size, pad_id
         # One number for all, as spans are small: it must not multiply the programs.

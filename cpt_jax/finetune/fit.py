@@ -81,7 +81,7 @@ def fit(
     score: Score,
     *,
     metric: str,
-    multiple: int = 64,
+    multiple: int = 16,
     pad_id: int = 0,
     devices: Sequence[Any] | None = None,
 ) -> Iterator[Result]:

@@ -57,10 +57,13 @@ def flash(
     """Attention over any intervals; time follows the key blocks visited, memory is O(L).
 
     Forward and backward loop over rows, then blocks of queries, then the key blocks
-    `block_bounds` gives, so the cost of a row does not depend on its neighbours.
+    `block_bounds` gives, so the cost of a row does not depend on its neighbours. Rows of one block
+    are `_banded`'s, all at once: a turn of a loop for each costs more than the block.
     """
     length = q.shape[1]
-    block = min(block, length)
+    if length <= block:
+        inputs = _blocked(q, k, v, k_start, k_end, pad=0)
+        return _banded(*inputs, (0, 0, length)).swapaxes(1, 2)
     inputs = _blocked(q, k, v, k_start, k_end, pad=-length % block)
     return _flash(*inputs, block).swapaxes(1, 2)[:, :length]
 
