@@ -37,7 +37,7 @@ def backends(mask_mode, window):
     """Every way to compute the attention of a layer with this window."""
     found = {
         "chosen": functools.partial(attention, window=window, causal=mask_mode == "causal"),
-        "flash": functools.partial(xla.flash, block=64),
+        "flash": functools.partial(xla.flash, blocks=((64, 1.0),)),
     }
     if window is not None:
         causal = mask_mode == "causal"
@@ -72,6 +72,24 @@ def test_values_and_gradients_equal_the_dense_oracle(mask_mode, window):
             np.testing.assert_allclose(ours, oracle, atol=5e-6, err_msg=f"{name} {what}")
         assert not np.asarray(got[0])[PACKED == 0].any(), f"{name}: padding attends"
         assert not np.asarray(got[1])[PACKED == 0].any(), f"{name}: padding has a gradient"
+
+
+BLOCKS = ((16, 1.0), (64, 1.2))
+
+
+def test_each_row_takes_the_blocks_that_suit_it():
+    """Large ones for a long document, small ones for short documents and for causal ones."""
+    packed = segments([128], [16] * 8, [], length=128)
+    q, k, v, d_out = arrays((3, 128, 2, 16), 4)
+    for mask_mode, chosen in (("bidirectional", [1, 0, 0]), ("causal", [0, 0, 0])):
+        ranges = key_ranges(jnp.asarray(packed), mask_mode, None)
+        assert [int(xla._choice(*row, BLOCKS)) for row in zip(*ranges, strict=True)] == chosen
+        layer = functools.partial(xla.flash, k_start=ranges[0], k_end=ranges[1], blocks=BLOCKS)
+        dense = functools.partial(dense_attention, seen=visible(packed, mask_mode, None))
+        expected = quick_jit(with_gradients(dense))(q, k, v, d_out)
+        got = quick_jit(with_gradients(layer))(q, k, v, d_out)
+        for what, ours, oracle in zip(("out", "dq", "dk", "dv"), got, expected, strict=True):
+            np.testing.assert_allclose(ours, oracle, atol=5e-6, err_msg=f"{mask_mode} {what}")
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -147,7 +165,7 @@ def test_flash_never_reads_a_block_outside_its_bounds():
     clean = arrays((2, 256, 2, 16), 4)
     first, last = slice(0, 64), slice(128, 256)
     poisoned = [x.at[0, last].set(jnp.nan) for x in clean]
-    layer = functools.partial(xla.flash, k_start=start, k_end=end, block=64)
+    layer = functools.partial(xla.flash, k_start=start, k_end=end, blocks=((64, 1.0),))
     run = quick_jit(with_gradients(layer))
     for ours, expected in zip(run(*poisoned), run(*clean), strict=True):
         assert np.isnan(ours[0, last]).any()

@@ -27,7 +27,7 @@ PACKED = np.stack(
     ]
 )
 LAYERS = {
-    "flash": (functools.partial(xla.flash, block=64), None),
+    "flash": (functools.partial(xla.flash, blocks=((64, 1.0),)), None),
     "banded": (functools.partial(xla.banded, window=4, causal=False, block=16), 4),
     "chosen": (functools.partial(attention, window=None, causal=False), None),
     "chosen, local": (functools.partial(attention, window=4, causal=False), 4),

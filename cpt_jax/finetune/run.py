@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from cpt_jax import memory, provenance
-from cpt_jax.finetune import baselines, fit, metrics, predictions, results
+from cpt_jax.finetune import baselines, fit, metrics, predictions, results, significance
 from cpt_jax.finetune.decode import decode
 from cpt_jax.finetune.encode import Encoded, Vocabulary, encode, open_vocabulary
 from cpt_jax.finetune.examples import Settings, Split, Task
@@ -163,8 +163,10 @@ def _summary(ask: Ask, loaded: Loaded) -> str:
     name, least = baseline(loaded)
     told = f"no seed of {len(paths)} came to a result"
     if scores:
-        deviation = f" ± {np.std(scores, ddof=1):.2f}" if len(scores) > 1 else ""
-        told = f"{np.mean(scores):.2f}{deviation} % over {len(scores)} of {len(paths)} seeds"
+        told = f"{np.mean(scores):.2f} % over {len(scores)} of {len(paths)} seeds"
+    if len(scores) > 1:
+        low, high = significance.t_interval(np.array(scores))
+        told += f" ± {np.std(scores, ddof=1):.2f} (95 % interval {low:.2f} to {high:.2f})"
     return f"{ask.task.name}: {ask.task.metric} {told}; baseline {name}: {100 * least:.2f} %"
 
 

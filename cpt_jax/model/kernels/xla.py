@@ -24,6 +24,8 @@ from cpt_jax.model.kernels.batching import over_rows
 # that has seen no key yet sums to 0 and needs no second mask.
 MASKED = -1e30
 FLOOR = -1e20
+# Sizes of block, and scores per second in them relative to the first (docs/performance.md).
+BLOCKS = ((128, 1.0), (256, 1.6), (512, 1.75))
 
 _product = partial(jnp.einsum, preferred_element_type=jnp.float32)
 
@@ -44,7 +46,7 @@ def block_bounds(
     return start // block, -(-end // block)
 
 
-@partial(jax.jit, static_argnames="block")
+@partial(jax.jit, static_argnames="blocks")
 def flash(
     q: Float[Array, "B L H K"],
     k: Float[Array, "B L H K"],
@@ -52,20 +54,25 @@ def flash(
     k_start: Int[Array, "B L"],
     k_end: Int[Array, "B L"],
     *,
-    block: int = 128,
+    blocks: tuple[tuple[int, float], ...] = BLOCKS,
 ) -> Float[Array, "B L H K"]:
     """Attention over any intervals; time follows the key blocks visited, memory is O(L).
 
     Forward and backward loop over rows, then blocks of queries, then the key blocks
-    `block_bounds` gives, so the cost of a row does not depend on its neighbours. Rows of one block
-    are `_banded`'s, all at once: a turn of a loop for each costs more than the block.
+    `block_bounds` gives, so the cost of a row does not depend on its neighbours. Rows no longer
+    than the first size are `_banded`'s, all at once: a turn of a loop for each costs more.
+
+    Args:
+      blocks: sizes and their speeds; each row takes the size that its intervals make fastest
+        (`_choice`). The first is for any length, the others for multiples of them.
     """
-    length = q.shape[1]
-    if length <= block:
+    length, size = q.shape[1], blocks[0][0]
+    if length <= size:
         inputs = _blocked(q, k, v, k_start, k_end, pad=0)
         return _banded(*inputs, (0, 0, length)).swapaxes(1, 2)
-    inputs = _blocked(q, k, v, k_start, k_end, pad=-length % block)
-    return _flash(*inputs, block).swapaxes(1, 2)[:, :length]
+    blocks = (blocks[0], *(other for other in blocks[1:] if length % other[0] == 0))
+    inputs = _blocked(q, k, v, k_start, k_end, pad=-length % size)
+    return _flash(*inputs, blocks).swapaxes(1, 2)[:, :length]
 
 
 def _blocked(q, k, v, k_start, k_end, pad: int) -> tuple[Array, ...]:
@@ -79,21 +86,40 @@ def _block(x: Array, index: Array, size: int, axis: int = 1) -> Array:
     return jax.lax.dynamic_slice_in_dim(x, index * size, size, axis)
 
 
-def _flash_forward(q, k, v, k_start, k_end, block):
+def _flash_forward(q, k, v, k_start, k_end, blocks):
     inputs = (q, k, v, k_start, k_end)
-    out, lse = _each_row(_forward_row, block)(*inputs)
+    out, lse = _each_row(_forward_row, blocks)(*inputs)
     return out, (*inputs, out, lse)
 
 
-def _flash_backward(block, residuals, d_out):
-    d_q, d_k, d_v = _each_row(_backward_row, block)(*residuals, d_out)
+def _flash_backward(blocks, residuals, d_out):
+    d_q, d_k, d_v = _each_row(_backward_row, blocks)(*residuals, d_out)
     return d_q, d_k, d_v, None, None
 
 
 @cache
-def _each_row(of_one: Callable[..., tuple], block: int) -> Callable[..., tuple]:
-    """`of_one` row after row, under `jax.vmap` too."""
-    return over_rows(lambda *rows: jax.lax.map(lambda row: of_one(*row, block=block), rows))
+def _each_row(
+    of_one: Callable[..., tuple], blocks: tuple[tuple[int, float], ...]
+) -> Callable[..., tuple]:
+    """`of_one` row after row, each in blocks of its own size, under `jax.vmap` too."""
+    ways = [partial(of_one, block=size) for size, _ in blocks]
+
+    def row(arrays: tuple[Array, ...]) -> tuple:
+        return jax.lax.switch(_choice(*arrays[3:5], blocks), ways, *arrays)
+
+    return over_rows(lambda *rows: jax.lax.map(row, rows))
+
+
+def _choice(
+    k_start: Int[Array, " L"], k_end: Int[Array, " L"], blocks: tuple[tuple[int, float], ...]
+) -> Int[Array, ""]:
+    """Which of the sizes makes a row fastest: large blocks visit more where documents are short."""
+    seconds = []
+    for size, speed in blocks:
+        first, last = block_bounds(k_start, k_end, size)
+        visited = jnp.maximum(last - first, 0).astype(jnp.float32).sum()
+        seconds.append(visited * (size**2 / speed))
+    return jnp.argmin(jnp.stack(seconds))
 
 
 def _forward_row(q, k, v, k_start, k_end, *, block: int):
