@@ -105,7 +105,7 @@ def _each_row(
     ways = [partial(of_one, block=size) for size, _ in blocks]
 
     def row(arrays: tuple[Array, ...]) -> tuple:
-        return jax.lax.switch(_choice(*arrays[3:5], blocks), ways, *arrays)
+        return jax.lax.switch(_choice(arrays[3], arrays[4], blocks), ways, *arrays)
 
     return over_rows(lambda *rows: jax.lax.map(row, rows))
 
