@@ -163,10 +163,11 @@ def _summary(ask: Ask, loaded: Loaded) -> str:
     name, least = baseline(loaded)
     told = f"no seed of {len(paths)} came to a result"
     if scores:
-        told = f"{np.mean(scores):.2f} % over {len(scores)} of {len(paths)} seeds"
-    if len(scores) > 1:
-        low, high = significance.t_interval(np.array(scores))
-        told += f" ± {np.std(scores, ddof=1):.2f} (95 % interval {low:.2f} to {high:.2f})"
+        spread = " %"
+        if len(scores) > 1:
+            low, high = significance.t_interval(np.array(scores))
+            spread = f" ± {np.std(scores, ddof=1):.2f} % (95 % interval {low:.2f} to {high:.2f})"
+        told = f"{np.mean(scores):.2f}{spread} over {len(scores)} of {len(paths)} seeds"
     return f"{ask.task.name}: {ask.task.metric} {told}; baseline {name}: {100 * least:.2f} %"
 
 
