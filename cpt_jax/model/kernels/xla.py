@@ -64,13 +64,16 @@ def flash(
 
     Args:
       blocks: sizes and their speeds; each row takes the size that its intervals make fastest
-        (`_choice`). The first is for any length, the others for multiples of them.
+        (`_choice`). The first is for any length, the others for multiples of them, as long as all
+        heads' scores of a block are fewer than L x L.
     """
     length, size = q.shape[1], blocks[0][0]
     if length <= size:
         inputs = _blocked(q, k, v, k_start, k_end, pad=0)
         return _banded(*inputs, (0, 0, length)).swapaxes(1, 2)
-    blocks = (blocks[0], *(other for other in blocks[1:] if length % other[0] == 0))
+    most, heads = length**2, q.shape[2]
+    larger = (b for b in blocks[1:] if length % b[0] == 0 and heads * b[0] ** 2 < most)
+    blocks = (blocks[0], *larger)
     inputs = _blocked(q, k, v, k_start, k_end, pad=-length % size)
     return _flash(*inputs, blocks).swapaxes(1, 2)[:, :length]
 
