@@ -84,13 +84,13 @@ def test_every_row_once_an_epoch_in_as_few_batches_as_there_can_be(order):
 def test_lengths_are_the_same_for_all_seeds_and_hold_their_rows(order):
     for step in range(2 * order.steps_per_epoch):
         length = order.length(step)
-        assert length in (64, 128, 448)
+        assert length in (32, 112, 400)
         for seed in (1, 2):
             assert max(LENGTHS[i] for i in order.rows(seed, step)) <= length
         assert order.batch([1, 2], step)["input_ids"].shape == (2, SIZE, length)
     # 70 rows of 20 are 8 full batches; the 6 that are left go with the next longer, and so on
     first = [order.length(step) for step in range(order.steps_per_epoch)]
-    assert [first.count(length) for length in (64, 128, 448)] == [8, 5, 2]
+    assert [first.count(length) for length in (32, 112, 400)] == [8, 5, 2]
 
 
 def test_orders_are_each_seeds_and_each_epochs_own(order):
