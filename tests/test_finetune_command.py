@@ -103,7 +103,7 @@ def test_what_is_there_is_not_trained_again(trained, capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "seed 2: test entity_f1" in said
     assert "seed 0:" not in said
-    assert re.search(r" % over 3 of 3 seeds ± .*; baseline dictionary: 100.00 %", said)
+    assert "over 3 of 3 seeds; baseline dictionary: " in said
     assert before == {seed: (scores / f"seed-{seed}.json").read_bytes() for seed in range(2)}
     monkeypatch.setattr(run.fit, "fit", None)  # nothing left to train
     assert train(trained, "--seeds", "1,2") == 0
