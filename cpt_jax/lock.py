@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 NAME = "run.lock"
 
@@ -106,9 +106,17 @@ def say(text: str, to: TextIO | None = None) -> None:
     stream = to or sys.stderr
     try:
         print(text, file=stream, flush=True)
-    except BrokenPipeError:  # what is kept back would fail again at the end of the program
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+    except BrokenPipeError:
+        silence(stream)
     except OSError:  # a log on a full disk
         pass
+
+
+def silence(stream: IO[Any]) -> None:
+    """Sends all that is written to a stream from now on nowhere, as nobody reads it any more.
+
+    What it keeps back would fail again at the end of the program.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-from cpt_jax import peers
+from cpt_jax import lock, peers
 
 _SAYING = threading.Lock()
 PATIENCE = 60.0  # seconds for the others to end, once one has failed
@@ -47,9 +47,7 @@ def say(line: str | bytes, sink: IO[bytes] | None = None) -> None:
             where.write((line if isinstance(line, bytes) else line.encode()) + b"\n")
             where.flush()
         except OSError:  # nobody reads it (`| head`): all goes on, unheard
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, where.fileno())
-            os.close(nowhere)
+            lock.silence(where)
 
 
 def show(source: IO[bytes], process: int, sink: IO[bytes]) -> None:
