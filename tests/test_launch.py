@@ -18,8 +18,8 @@ from launch.tpu import __main__ as tpu
 
 REPO = Path(__file__).parents[1]
 # What a shell, YAML and Kubernetes would each make something else of.
-NASTY = ["a b", "it's", '"x"', "$(date)", "$HOME", "`id`", "*", "# no", "$$(HOME)", "é: {"]
-NAME = f"--config.name={' '.join(NASTY)}"
+NASTY = ["a b", "it's", '"x"', "$(date)", "$HOME", "`id`", "*", "a\nb", "# no", "$$(HOME)", "é: {"]
+FIELD = f"--config.init.source={' '.join(NASTY)}"
 GPUS = ["--image=i", "--accelerator=nvidia-h100-80gb", "--chips-per-node=8"]
 TPU = ["--zone=z", "--accelerator-type=v5litepod-16", "--runtime-version=v2"]
 
@@ -28,7 +28,7 @@ def launch(
     launcher: str, *options: str, workdir: str = "/scratch/a run", **variables: str
 ) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", f"launch.{launcher}", "--config=configs/demo.py:mlm", NAME]
+        [sys.executable, "-m", f"launch.{launcher}", "--config=configs/demo.py:mlm", FIELD]
         + [f"--workdir={workdir}", *options],
         cwd=REPO,
         env={**os.environ, **variables},
@@ -39,7 +39,7 @@ def launch(
 
 def train(workdir: str) -> list[str]:
     """What must arrive at the far end of every launcher, word by word."""
-    words = ["--config=configs/demo.py:mlm", NAME, f"--workdir={workdir}"]
+    words = ["--config=configs/demo.py:mlm", FIELD, f"--workdir={workdir}"]
     return ["-m", "cpt_jax.main", *words]
 
 
