@@ -2,7 +2,7 @@
 
     python -m benchmarks.trainer --model out/ --data tasks/ --out page/     # NCBI-disease, 5 seeds
 
-It needs `pip install accelerate`, without which there is no Trainer. A task of kind tagging, on the
+It needs `pip install -e '.[trainer]'`: without accelerate there is no Trainer. A task of kind tagging, on the
 CPU, in fp32. Both sides read the same rows (token ids, and a label at each word's first token) and
 start from the same weights: of a seed, both heads begin with what our seed draws. Rates, warmup,
 decay, clipping, batch and epochs are the same, dropout is the model's; the dev split is scored
