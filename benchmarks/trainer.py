@@ -2,12 +2,13 @@
 
     python -m benchmarks.trainer --model out/ --data tasks/ --out page/     # NCBI-disease, 5 seeds
 
-It needs `pip install -e '.[trainer]'`: without accelerate there is no Trainer. A task of kind tagging, on the
-CPU, in fp32. Both sides read the same rows (token ids, and a label at each word's first token) and
-start from the same weights: of a seed, both heads begin with what our seed draws. Rates, warmup,
-decay, clipping, batch and epochs are the same, dropout is the model's; the dev split is scored
-after each epoch, and the test split with the best epoch's weights. Both sides' probabilities are
-decoded and scored by `cpt_jax.finetune` (strict entity F1, which tests hold against seqeval).
+It needs `pip install -e '.[trainer]'`: without accelerate there is no Trainer. A task of kind
+tagging, on the CPU, in fp32. Both sides read the same rows (token ids, and a label at each word's
+first token) and start from the same weights: of a seed, both heads begin with what our seed draws.
+Rates, warmup, decay, clipping, batch and epochs are the same, dropout is the model's; the dev split
+is scored after each epoch, and the test split with the best epoch's weights. Both sides'
+probabilities are decoded and scored by `cpt_jax.finetune` (strict entity F1, which tests hold
+against seqeval).
 
 The Trainer is used as its documentation does: rows shuffled (or grouped: `--group-by-length`),
 and padded to the longest of their batch (`DataCollatorForTokenClassification`), fused AdamW, all
