@@ -10,9 +10,11 @@ is scored after each epoch, and the test split with the best epoch's weights. Bo
 probabilities are decoded and scored by `cpt_jax.finetune` (strict entity F1, which tests hold
 against seqeval).
 
-The Trainer is used as its documentation does: rows shuffled (or grouped: `--group-by-length`),
+The Trainer is used as its documentation does: rows shuffled (or grouped by length: `--batches`),
 and padded to the longest of their batch (`DataCollatorForTokenClassification`), fused AdamW, all
-cores. Ours trains one seed after the other, in the batches of `finetune.batches`. Sides take
+cores. With `--batches ours` it is given our batches instead, seed for seed: what is left of a
+difference in F1 then is rounding, while in batches of its own each side draws its own luck. Ours
+trains one seed after the other, in the batches of `finetune.batches`. Sides take
 turns, and which is first changes from seed to seed. Tokens per second are of rows without their
 padding, and of the median epoch: with the making of batches; without compiling, which is told
 apart, scoring and saving. On a machine that has other work too, set OMP_WAIT_POLICY=passive:
@@ -21,12 +23,13 @@ A table goes to standard output, a picture of the losses to --out.
 """
 
 import argparse
+import functools
 import importlib.metadata
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -114,6 +117,7 @@ class Ours:
     """`cpt_jax.finetune`, one seed at a time.
 
     Attributes:
+      order: which rows are in which batch.
       compiling: seconds in which all programs were traced and compiled.
     """
 
@@ -122,9 +126,11 @@ class Ours:
         rows: dict[Split, Any] = {name: split.rows for name, split in work.encoded.items()}
         everything = [row for split in rows.values() for row in split]
         shapes = Shapes(everything, settings.batch)
-        order = TrainingOrder(work.task, rows["train"], shapes)
-        steps = order.steps_per_epoch * cast(int, settings.epochs)
-        self._job = fit.Job(work.task, rows, settings, work.score, METRIC, shapes, order, steps)
+        self.order = TrainingOrder(work.task, rows["train"], shapes)
+        steps = self.order.steps_per_epoch * cast(int, settings.epochs)
+        self._work = work
+        score = functools.partial(work.score, "dev")
+        self._job = fit.Job(work.task, rows, settings, score, METRIC, shapes, self.order, steps)
         self._programs = Timed(work.network, settings, steps, 1, jax.devices()[:1])
         shortest = min(everything, key=lambda row: len(row.input_ids))
         start = time.perf_counter()
@@ -143,7 +149,8 @@ class Ours:
         (result,) = fit.Group(self._job, self._programs, [seed]).run()
         losses = result.losses[: len(result.losses) // SMOOTHED * SMOOTHED]
         means = losses.reshape(-1, SMOOTHED).mean(axis=1)
-        return Seed(result.test[METRIC], means, np.array(self._programs.epochs))
+        test = self._work.score("test", result.predictions)
+        return Seed(test[METRIC], means, np.array(self._programs.epochs))
 
 
 class Watch(transformers.TrainerCallback):
@@ -166,11 +173,53 @@ class Watch(transformers.TrainerCallback):
         self.losses += [logs["loss"]] if "loss" in logs else []
 
 
-class Theirs:
-    """transformers' Trainer, with one of its ways to draw batches (`train_sampling_strategy`)."""
+class OurBatches:
+    """A data loader of transformers' Trainer that gives the batches which ours gives a seed."""
 
-    def __init__(self, work: Work, sampling: str):
-        self._work, self._sampling = work, sampling
+    def __init__(self, order: TrainingOrder, seed: int):
+        self._order, self._seed, self._epoch = order, seed, 0
+
+    def __len__(self) -> int:
+        return self._order.steps_per_epoch
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        first = self._epoch * len(self)
+        self._epoch += 1
+        for step in range(first, first + len(self)):
+            of_seeds = self._order.batch([self._seed], step)
+            batch = {name: array[0] for name, array in of_seeds.items()}
+            rows = batch["weight"] > 0
+            arrays = {
+                "input_ids": batch["input_ids"],
+                "attention_mask": batch["segment_ids"],
+                "labels": np.where(batch["labels"] >= 0, batch["labels"], -100),
+            }
+            yield {name: torch.tensor(of[rows], dtype=torch.long) for name, of in arrays.items()}
+
+
+class Trainer(transformers.Trainer):
+    """The Trainer, which draws its own batches unless it is given some."""
+
+    def __init__(self, batches: OurBatches | None, **arguments: Any):
+        super().__init__(**arguments)
+        self._given = batches
+
+    def get_train_dataloader(self) -> Any:
+        """Called once, before the first epoch."""
+        return self._given or super().get_train_dataloader()
+
+
+class Theirs:
+    """transformers' Trainer.
+
+    Args:
+      work: what it is given.
+      batches: how they are drawn: by the Trainer (`train_sampling_strategy`), or "ours".
+      order: of our batches.
+    """
+
+    def __init__(self, work: Work, batches: str, order: TrainingOrder):
+        self._work, self._batches, self._order = work, batches, order
         tokenizer = transformers.AutoTokenizer.from_pretrained(work.model)
         self._collator = transformers.DataCollatorForTokenClassification(tokenizer)
         self._examples: dict[Split, Any] = {
@@ -189,7 +238,8 @@ class Theirs:
         """Trains with a seed."""
         watch = Watch()
         with tempfile.TemporaryDirectory() as folder:
-            trainer = transformers.Trainer(
+            trainer = Trainer(
+                OurBatches(self._order, seed) if self._batches == "ours" else None,
                 model=self._model(seed),
                 args=self._arguments(seed, folder),
                 train_dataset=self._examples["train"],
@@ -228,7 +278,7 @@ class Theirs:
             warmup_steps=settings.warmup,
             weight_decay=settings.weight_decay,
             max_grad_norm=settings.clip_norm or 0.0,
-            train_sampling_strategy=self._sampling,
+            train_sampling_strategy="random" if self._batches == "ours" else self._batches,
             eval_strategy="epoch",
             save_strategy="epoch",
             save_total_limit=1,
@@ -312,14 +362,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
-    parser.add_argument("--group-by-length", action="store_true", help="the Trainer's batches")
+    parser.add_argument(
+        "--batches", choices=("random", "group_by_length", "ours"), default="random", help="its own"
+    )
     options = parser.parse_args()
     memory.keep_freed()
     torch.set_num_threads(os.cpu_count() or 1)
     work = prepare(options)
     ours = Ours(work)
-    sampling = "group_by_length" if options.group_by_length else "random"
-    sides = {TRAINER: Theirs(work, sampling), OURS: ours}
+    sides = {TRAINER: Theirs(work, options.batches, ours.order), OURS: ours}
     found: dict[str, list[Seed]] = {name: [] for name in sides}
     for seed in range(options.seeds):
         for name in list(sides)[:: 1 - 2 * (seed % 2)]:
@@ -334,7 +385,7 @@ def main() -> None:
     print(
         f"{work.task}, {options.epochs} epochs of {tokens:,} tokens, {versions}; compiling took "
         f"{OURS} {ours.compiling:.1f} s; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
-        f"the Trainer's batches: {sampling}\n"
+        f"the Trainer's batches: {options.batches}\n"
     )
     print("\n".join(table(found, tokens)))
     draw(found, options.out / f"{work.task}-losses.png")

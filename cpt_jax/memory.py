@@ -34,13 +34,13 @@ def keeps_freed() -> bool:
 
 
 def hand_back_if_short() -> None:
-    """Between two steps, hands back what is free if another step like the last might not fit.
+    """Between two steps, hands back what is free if the next might take more than there is left.
 
-    A block that was freed can be broken by a small one that stays, and the next step then takes as
-    much again from the system: at most what the process holds.
+    A block that was freed can be broken by a small one that stays, and the next step then takes
+    more from the system, though it needs no more: it is given half as much again as is held.
     """
     left = available()
-    if _kept and left is not None and _held() > left:
+    if _kept and left is not None and _held() > 2 * left:
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -47,6 +47,8 @@ def parse_as(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
         if not hasattr(value, "items"):
             faults.append(f"{path}: {value!r} is not a mapping")
             return value
+        for key in value:
+            parse_as(arguments[0], key, f"{path}: its key", faults)
         return {k: parse_as(arguments[1], v, f"{path}.{k}", faults) for k, v in value.items()}
     if kind is Any:
         return value
@@ -86,7 +88,7 @@ def _group(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
     parsed = {}
     for name, item in value.items():
         if name not in fields:
-            nearest = difflib.get_close_matches(name, fields, n=1, cutoff=0)
+            nearest = difflib.get_close_matches(str(name), fields, n=1, cutoff=0)
             faults.append(f"{path}.{name}: unknown field; did you mean {path}.{nearest[0]}?")
         else:
             parsed[name] = parse_as(hints[name], item, f"{path}.{name}", faults)

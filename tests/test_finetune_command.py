@@ -1,13 +1,16 @@
 """The commands of fine-tuning, from files on disk to a comparison, on a model of two layers."""
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import tiny_run
+from tiny_results import write_results
 
 from cpt_jax.finetune import __main__ as command
 from cpt_jax.finetune import run
@@ -143,6 +146,19 @@ def test_models_are_compared(trained, capsys):
         (("--seeds", "2", "--set", "epoch=3"), "settings.epoch: unknown field; did you mean"),
         (("--set", "epochs"), "--set epochs: not FIELD=VALUE"),
         (("--set", "batch=many"), "settings.batch: 'many' is a str, not a int"),
+        (("--set", "batch=0"), "settings.batch: 0 is not 1 or more"),
+        (("--set", "epochs=-1"), "settings.epochs: -1 is not 1 or more"),
+        (("--set", "steps=0"), "settings.steps: 0 is not 1 or more"),
+        (("--set", "evaluations=0"), "settings.evaluations: 0 is not 1 or more"),
+        (("--set", "patience=0"), "settings.patience: 0 is not 1 or more"),
+        (("--set", "learning_rate=-1e-3"), "settings.learning_rate: -0.001 is not a number above"),
+        (("--set", "head_learning_rate=0"), "settings.head_learning_rate: 0.0 is not a number"),
+        (("--set", "learning_rate=1e999"), "settings.learning_rate: inf is not a number above 0"),
+        (("--set", "weight_decay=-1"), "settings.weight_decay: -1.0 is not a number from 0"),
+        (("--set", "clip_norm=0"), "settings.clip_norm: 0.0 is not a number above 0"),
+        (("--set", "warmup=2"), "settings.warmup: 2.0 is not a share, from 0 to 1"),
+        (("--set", "dropout=1"), "settings.dropout: 1.0 is not from 0 to below 1"),
+        (("--set", "stride=-1"), "settings.stride: -1 is not 0 or more"),
         (("--train-examples", "41"), "41 training examples; words has 40"),
         (("--train-examples", "0"), "0 training examples"),
     ],
@@ -160,11 +176,55 @@ def test_seeds_are_a_number_or_a_list(text, seeds):
     assert command._seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["0", "", ",", "1,1", "-1", "a", "1,,2", "1.5"])
+@pytest.mark.parametrize("text", ["0", "", ",", "1,1", "-1", "a", "1,,2", "1.5", "²"])
 def test_other_seeds_are_refused(text, root, capsys):
     with pytest.raises(SystemExit, match="2"):
         train(root, "--seeds", text, out="none")
     assert f"argument --seeds: {text!r} is neither" in capsys.readouterr().err
+
+
+def test_seeds_without_end_are_refused(root, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        train(root, "--seeds", "1000000000000", out="none")
+    assert "argument --seeds: 1000000000000: more seeds than 1,000" in capsys.readouterr().err
+
+
+def test_an_out_that_cannot_hold_results_is_refused_before_training(root, capsys, monkeypatch):
+    monkeypatch.setattr(run.fit, "fit", None)  # nothing is trained
+    (root / "file").write_text("mine")
+    for out in ("file", "file/within"):
+        assert train(root, out=out) == 2
+        assert f"{root}/file" in capsys.readouterr().err
+    assert (root / "file").read_text() == "mine"
+
+
+def test_a_directory_of_another_models_results_is_refused(root, capsys, monkeypatch):
+    """Though they are of another task: `compare` could not tell whose they are."""
+    monkeypatch.setattr(run.fit, "fit", None)
+    write_results(root / "theirs", {"gad": [0.5]}, model="somebody/else")
+    assert train(root, out="theirs") == 2
+    error = capsys.readouterr().err
+    assert f"{root}/theirs/gad/seed-0.json: there is a result of another model" in error
+    assert "somebody/else" in error
+
+
+def test_all_seeds_are_written_though_nobody_reads_of_them(root, monkeypatch):
+    """`| head -1`: standard output is a pipe that is closed at its other end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert train(root, "--seeds", "2", "-s", "epochs=1", out="unread") == 0
+    assert len(list((root / "unread" / "words").glob("seed-*.json"))) == 2
+
+
+def test_ctrl_c_says_what_is_kept(root, capsys, monkeypatch):
+    def interrupted(ask):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run", interrupted)
+    assert train(root, out="none") == 130
+    assert "interrupted; the seeds that were finished keep their results" in capsys.readouterr().err
 
 
 def test_of_epochs_and_steps_the_given_one_counts():

@@ -1,5 +1,6 @@
 """Tasks that a file declares."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -88,8 +89,8 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
             "learnrate: unknown field; did you mean wards.yaml.settings.",
         ),
         ("3e-5", "fast", "learning_rate: 'fast' is a str, not a float"),
-        ("3e-5", "0", "learning_rate: 0.0 is not above 0"),
-        ("epochs: 5", "epochs: 5, steps: 9", "settings: one of epochs and steps is null"),
+        ("3e-5", "0", "settings.learning_rate: 0.0 is not a number above 0"),
+        ("epochs: 5", "epochs: 5, steps: 9", "settings.epochs, steps: 5 and 9; one of"),
         ("format: jsonl", "format: json", "format: 'json' is unknown; did you mean 'jsonl'?"),
         (
             "label: ward",
@@ -102,7 +103,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
         ("  test: test.jsonl", "", "files.test: missing; give files, or a cut into it"),
         ("into: dev", "into: test", "cuts[0]: from train into test, when there are train, test"),
         ("share: 0.5", "share: 5", "cuts[0].share: 5.0 is not between 0 and 1"),
-        ("name: wards", "name: my wards", "name: 'my wards' names a folder; letters, digits"),
+        ("name: wards", "name: my wards", "name: 'my wards' names a folder; a letter or digit"),
         ("name: wards", "name: 3", "wards.yaml.name: 3 is a int, not a str"),
         (
             "name: wards",
@@ -111,7 +112,21 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
         ),
         ("folder: data", "name: twice", "'name' is there twice"),
         ("[{source", "[{{source", "not YAML: "),
+        ("3e-5", ".inf", "settings.learning_rate: inf is not a number above 0"),
+        ("epochs: 5", "batch: 0", "settings.batch: 0 is not 1 or more"),
+        ("epochs: 5", "dropout: 1", "settings.dropout: 1.0 is not from 0 to below 1"),
         (WARDS, "- a\n", "not a mapping of fields to values"),
+        (WARDS, "[" * 5000, "values within values, too deep to be read"),
+        ("[a-*.jsonl, b.jsonl]", "[]", "files.train: no file"),
+        ("[a-*.jsonl, b.jsonl]", "''", "files.train: '' is no path from `folder`"),
+        ("[a-*.jsonl, b.jsonl]", "/a.jsonl", "files.train: '/a.jsonl' is no path from `folder`"),
+        ("[a-*.jsonl, b.jsonl]", "'a**'", "files.train: 'a**': ** stands for whole folders"),
+        ("test: test", "1: test", "files: its key: 1 is a int, not a str"),
+        ("folder: data", "1: data", "wards.yaml.1: unknown field"),
+        ("folder: data", "labels: [A, A]", "labels: ['A', 'A']: at least one, none empty, no two"),
+        ("folder: data", "labels: []", "labels: []: at least one"),
+        ("name: wards", "name: ..", "name: '..' names a folder"),
+        ("name: wards", "licence: &a x\nsource: *a\nname: wards", "aliases (*name) are not read"),
         ("format: jsonl", "format: hoc", "options.text: hoc has none"),
     ],
 )
@@ -137,9 +152,19 @@ def test_all_faults_are_told_at_once(tmp_path):
 
 
 def test_the_page_says_what_there_is(repo, tmp_path):
-    """docs/tasks.md: every task and format, and the example of a declaration."""
+    """docs/tasks.md: every task, format and field, and the example of a declaration."""
     page = (repo / "docs" / "tasks.md").read_text()
     named = set(re.findall(r"`([\w]+)`", page))
     assert set(TASKS) | set(custom.FORMATS) <= named
+    declaration = {field.name for field in dataclasses.fields(custom.Declaration)}
+    assert declaration - {"name", "format", "files", "options"} <= named
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
     assert custom.read(declared(tmp_path, example)).name == "wards"
+
+
+def test_the_page_has_every_setting_and_its_default(repo):
+    page = (repo / "docs" / "finetune.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.M))
+    for name, default in dataclasses.asdict(Settings()).items():
+        shown = "none" if default is None else str(default)
+        assert told[name] == shown or float(told[name]) == default, name

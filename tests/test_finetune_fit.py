@@ -11,7 +11,7 @@ import pytest
 
 from cpt_jax.finetune.batches import Shapes, TrainingOrder
 from cpt_jax.finetune.examples import Settings
-from cpt_jax.finetune.fit import Group, fit, looks
+from cpt_jax.finetune.fit import Group, evaluation_steps, fit
 from cpt_jax.finetune.network import make_tx, rate
 from cpt_jax.finetune.program import Programs
 from tests.model_oracle import relative
@@ -21,15 +21,12 @@ MULTIPLE = 32
 
 
 def scored(rows, script=None):
-    """The accuracy of each split; of dev, if there is a script, what it says look by look."""
-    calls = {}
+    """The accuracy on the dev split or, if there is a script, what it says call by call."""
+    told = iter(script or ())
 
-    def score(split, predicted):
-        value = accuracy(rows[split], predicted)
-        if script is not None and split == "dev":
-            number = calls[split] = calls.get(split, -1) + 1
-            value = script[number]
-        return {"accuracy": value}
+    def score(predicted):
+        value = accuracy(rows["dev"], predicted)
+        return {"accuracy": next(told) if script else value}
 
     return score
 
@@ -190,13 +187,13 @@ def test_a_step_is_torchs_adamw_with_two_groups():
         assert relative(np.asarray(ours[path], np.float64) - start[path], moved) < 2e-3, path
 
 
-def test_when_the_dev_split_is_looked_at():
-    assert looks(Settings(epochs=3), 30, 10) == {10, 20, 30}
-    assert looks(Settings(epochs=None, steps=25), 25, 10) == {10, 20, 25}
-    assert looks(Settings(epochs=None, steps=4000, evaluations=8), 4000, 10) == set(
+def test_when_the_dev_split_is_scored():
+    assert evaluation_steps(Settings(epochs=3), 30, 10) == {10, 20, 30}
+    assert evaluation_steps(Settings(epochs=None, steps=25), 25, 10) == {10, 20, 25}
+    assert evaluation_steps(Settings(epochs=None, steps=4000, evaluations=8), 4000, 10) == set(
         range(500, 4001, 500)
     )
-    assert looks(Settings(evaluations=5), 2, 2) == {1, 2}
+    assert evaluation_steps(Settings(evaluations=5), 2, 2) == {1, 2}
 
 
 def test_training_learns_and_reports(capsys):
@@ -208,52 +205,49 @@ def test_training_learns_and_reports(capsys):
     for result in results:
         assert result.failure is None
         assert result.steps == 12 * 15 == len(result.losses)
-        assert result.test["accuracy"] > 0.6
-        assert result.dev == dict(result.looks)[result.best_step]
-        assert len(result.looks) == 12
+        assert accuracy(rows["test"], result.predictions) > 0.6
+        assert result.dev == dict(result.evaluations)[result.best_step]
+        assert len(result.evaluations) == 12
         assert result.losses[-15:].mean() < 0.8 * result.losses[:15].mean()
-        assert accuracy(rows["test"], result.predictions) == result.test["accuracy"]
     said = capsys.readouterr().err
     assert "tiny, step 15: dev accuracy 0." in said
     assert "step 180/180  tiny, 2 seeds, losses " in said
     assert " tokens/s " in said
 
 
-def test_the_best_parameters_are_those_of_the_best_look():
-    """With dev rows as test rows: what is predicted at the end is what was at the best look.
+def test_the_best_parameters_are_those_of_the_best_evaluation():
+    """With dev rows as test rows: what is predicted at the end is what was when dev was best.
 
-    The second and the fourth look are equally good: the earlier is taken. Each seed has its own.
+    The second and the fourth time are equally good: the earlier is taken. Each seed has its own.
     """
     rows = splits()
     rows["test"] = rows["dev"]
     script = [[0.1, 0.3], [0.5, 0.2], [0.4, 0.1], [0.5, 0.0]]
     seen = []
 
-    def score(split, predicted):
-        if split == "test":
-            return {"accuracy": 0.0}
+    def score(predicted):
         seen.append([p["probabilities"].copy() for p in predicted])
-        look, seed = divmod(len(seen) - 1, 2)
-        return {"accuracy": script[look][seed]}
+        turn, seed = divmod(len(seen) - 1, 2)
+        return {"accuracy": script[turn][seed]}
 
     settings = dataclasses.replace(SETTINGS, learning_rate=1e-3, evaluations=4)
     results = run(rows, settings, [0, 1], score=score)
     assert [result.best_step for result in results] == [6, 3]
-    for seed, look in [(0, 1), (1, 0)]:
-        expected = seen[2 * look + seed]
+    for seed, turn in [(0, 1), (1, 0)]:
+        expected = seen[2 * turn + seed]
         for row, one in zip(results[seed].predictions, expected, strict=True):
             np.testing.assert_array_equal(row["probabilities"], one)
-        others = [seen[2 * other + seed] for other in range(4) if other != look]
+        others = [seen[2 * other + seed] for other in range(4) if other != turn]
         assert all(np.abs(other[0] - expected[0]).max() > 1e-4 for other in others)
 
 
 def test_a_seed_without_patience_stops_and_the_other_goes_on():
     rows = splits()
-    # seed 0: best at the first look, stopped after two more; seed 1 rises to the end
+    # seed 0: best at first, stopped after two more; seed 1 rises to the end
     script = [0.5, 0.1, 0.4, 0.2, 0.5, 0.3, 0.4, 0.5]
     settings = dataclasses.replace(SETTINGS, evaluations=4, patience=2)
     results = run(rows, settings, [0, 1], script=script)
-    assert [(r.best_step, r.steps, len(r.looks)) for r in results] == [(3, 9, 3), (12, 12, 4)]
+    assert [(r.best_step, r.steps, len(r.evaluations)) for r in results] == [(3, 9, 3), (12, 12, 4)]
     assert [len(result.losses) for result in results] == [9, 12]
     # all stopped: the task is at its end
     script = [0.5, 0.5, 0.1, 0.1, 0.1, 0.1]
@@ -300,11 +294,11 @@ def test_a_seed_that_is_not_finite_stops_alone_and_by_name(capsys):
     settings = dataclasses.replace(SETTINGS, epochs=None, steps=5, evaluations=2)
     failed, whole = run(rows, settings, [0, other], network=network(Fragile))
     assert failed.failure == "loss, gradient or update of step 5 is not finite: seed 0 is stopped"
-    assert (failed.dev, failed.test, failed.steps) == ({}, {}, 5)
+    assert (failed.dev, failed.predictions, failed.steps) == ({}, [], 5)
     assert np.isfinite(failed.losses[:4]).all()
     assert f"tiny: {failed.failure}" in capsys.readouterr().err
     assert whole.failure is None
-    assert whole.test["accuracy"] > 0
+    assert accuracy(rows["test"], whole.predictions) > 0
     assert np.isfinite(whole.losses).all()
 
 
@@ -325,10 +319,10 @@ def test_predictions_that_are_no_numbers_fail_their_seed_alone(split, said, monk
     assert failed.failure is not None
     assert said in failed.failure
     assert "seed 4" in failed.failure
-    assert (failed.dev, failed.test, failed.predictions) == ({}, {}, [])
+    assert (failed.dev, failed.predictions) == ({}, [])
     assert f"tiny: {failed.failure}" in capsys.readouterr().err
     assert whole.failure is None
-    assert whole.test["accuracy"] >= 0
+    assert len(whole.predictions) == 7
 
 
 def test_groups_of_seeds_where_memory_is_short(monkeypatch, capsys):
@@ -385,7 +379,7 @@ def test_memory_is_reckoned_from_what_is_compiled():
 def test_what_cannot_be_meant_is_refused():
     rows = splits()
     both = dataclasses.replace(SETTINGS, steps=3)
-    with pytest.raises(ValueError, match="tiny: epochs 2 and steps 3; one of them is None"):
+    with pytest.raises(ValueError, match="tiny: epochs, steps: 2 and 3; one of them is None"):
         run(rows, both, [0])
     with pytest.raises(ValueError, match=r"tiny: a seed twice in \[0, 1, 0\]"):
         run(rows, SETTINGS, [0, 1, 0])

@@ -260,10 +260,9 @@ def test_declarations_hold_together(name):
 
 
 def test_declared_names_are_each_there_once():
-    from cpt_jax.finetune.tasks import english, french
-    from cpt_jax.finetune.tasks import open as open_tasks
+    from cpt_jax.finetune.tasks import english, french, others
 
-    assert len(TASKS) == len(english.TASKS) + len(french.TASKS) + len(open_tasks.TASKS)
+    assert len(TASKS) == len(english.TASKS) + len(french.TASKS) + len(others.TASKS)
 
 
 @pytest.mark.parametrize(("name", "text"), [("hoc", HOC), ("chemprot", BLUE)])

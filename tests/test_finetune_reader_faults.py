@@ -40,6 +40,10 @@ WRONG: dict[str, tuple[Callable[..., list[Example]], str, str, str, str]] = {
         ":4: no columns 0 and -1 in 'type'",
     ),
     "conll, no word": (conll.read, CONLL, "type\t", "\t", ":4: empty word in '\\tI-Disease'"),
+    "conll, one column": (
+        functools.partial(conll.read, word=-1),
+        *(CONLL, "", "", ":3: columns -1 and -1 are the same in "),
+    ),
     "conll, tag": (
         conll.read,
         CONLL,

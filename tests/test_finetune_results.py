@@ -68,6 +68,7 @@ def spoilt(change):
 
 DAMAGED = {
     "empty": ("", "damaged: Expecting value"),
+    "deep": ("[" * 100_000, "damaged: "),
     "cut": (json.dumps(dataclasses.asdict(result()))[:100], "damaged: "),
     "another": ('{"metrics": {"f1": 0.8}}', "no result of fine-tuning: result.metrics: unknown"),
     "a list": ("[1]", "no result of fine-tuning: result: .* is not a group of fields"),

@@ -9,6 +9,8 @@ from scipy import stats
 
 from cpt_jax.finetune import significance
 from cpt_jax.finetune.significance import (
+    FEWEST,
+    LEVEL,
     bootstrap,
     holm,
     least_p,
@@ -199,6 +201,7 @@ def test_holm_is_the_closed_test_of_bonferronis(n):
 @pytest.mark.parametrize("n", [1, 6, 10])
 def test_least_p(n):
     assert sign_flip(np.arange(1.0, n + 1)) == least_p(n)
+    assert least_p(FEWEST) <= LEVEL < least_p(FEWEST - 1)
 
 
 def test_too_few_values_are_refused():

@@ -7,7 +7,7 @@
     python -m cpt_jax.finetune score scores/out/ncbi_disease/seed-0.predictions.jsonl
 
 The first trains with every seed that has no result in --out yet. Exit codes: 0 done; 1 a seed
-failed, or something outside (a full disk); 2 refused, nothing trained.
+failed, or something outside (a full disk); 2 refused, nothing trained; 130 Ctrl-C.
 """
 
 import argparse
@@ -20,8 +20,10 @@ from typing import Any
 
 from cpt_jax.finetune import metrics, tasks
 from cpt_jax.finetune.tasks import loading
+from cpt_jax.lock import say
 
 DATA = "CPT_JAX_TASKS"  # the environment's name of the directory of tasks
+MOST_SEEDS = 1_000  # of one call: far above what a table of results needs
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,6 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; the seeds that were finished keep their results", file=sys.stderr)
+        return 130
 
 
 def _parser(name: str = "") -> argparse.ArgumentParser:
@@ -84,18 +89,20 @@ def _train(arguments: Sequence[str]) -> int:
     model = os.path.normpath(options.model) if Path(options.model).exists() else options.model
     ask = run.Ask(task, model, options.data, options.seeds, options.out, options.train_examples)
     for line in run.run(ask):
-        print(line, flush=True)
+        say(line, sys.stdout)  # all seeds are trained, though nobody reads it any more
     return 0 if run.is_complete(ask) else 1
 
 
 def _seeds(text: str) -> tuple[int, ...]:
     several = "," in text
     numbers = text.removesuffix(",").split(",")
-    given = tuple(int(number) for number in numbers if number.isdigit())
+    given = tuple(int(number) for number in numbers if number.isdecimal())
     if len(given) < len(numbers) or len(set(given)) < len(given) or text == "0":
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a number of seeds nor a list of different ones (0,3,7)"
         )
+    if not several and given[0] > MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"{text}: more seeds than {MOST_SEEDS:,}")
     return given if several else tuple(range(given[0]))
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from cpt_jax.finetune import significance
+from cpt_jax.finetune.significance import LEVEL
 from cpt_jax.pages.blocks import Table, markdown
 from cpt_jax.seeds import hash_seed
 
-LEVEL = 0.05
 LAYOUTS = ((8, 9), (11, 5))  # tasks x seeds: the paper's French and English tables
 AT_ONCE = 100  # simulations
 DRAWS = 1_999  # random signs and resamplings, drawn anew for every AT_ONCE simulations

@@ -12,8 +12,8 @@ from cpt_jax.finetune import effects, published
 from cpt_jax.finetune.examples import Task
 from cpt_jax.finetune.pairing import mixed_settings, read_models
 from cpt_jax.finetune.results import Results
-from cpt_jax.finetune.significance import ROUNDING
-from cpt_jax.finetune.verdicts import LEVEL, Estimate, Versus, estimate, judge, mean_over
+from cpt_jax.finetune.significance import LEVEL, ROUNDING
+from cpt_jax.finetune.verdicts import Estimate, Versus, estimate, judge, mean_over
 from cpt_jax.pages.blocks import Block, Figure, Heading, Items, Paragraph, Table, markdown, page
 
 NAME = "compare"

@@ -1,6 +1,7 @@
 """What a task is made of: its examples, whatever file they came from, and how it is fine-tuned."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -106,8 +107,8 @@ class Settings:
       batch: rows a step.
       epochs: passes over the training rows, or
       steps: that many steps (epochs is None then).
-      evaluations: how many times the dev split is looked at, evenly spread over the steps, last at
-        their end; None: after each epoch.
+      evaluations: how many times the dev split is scored, evenly spread over the steps, the last
+        time at their end; None: after each epoch.
       warmup: share of the steps in which the rate rises.
       weight_decay: torch's AdamW's, of matrices alone.
       clip_norm: of the global gradient norm; None: not clipped.
@@ -117,8 +118,8 @@ class Settings:
       pooling: what a text's head reads: the first token, or the mean of all.
       dropout: before the last layer of the head; of kind spans, of words and what its LSTMs give.
       positive_weights: of multilabel: each label's positives weigh as much as its negatives.
-      patience: a seed stops after so many looks at the dev split in a row without a better metric;
-        None: never.
+      patience: a seed stops after so many evaluations in a row without a better metric; None:
+        never.
     """
 
     learning_rate: float = 5e-5
@@ -136,6 +137,34 @@ class Settings:
     dropout: float = 0.0
     positive_weights: bool = False
     patience: int | None = None
+
+    def faults(self) -> list[str]:
+        """What is out of range, each as "field: value is not ..."."""
+        faults = [
+            f"{name}: {value} is not {words}"
+            for name, (words, is_right) in _RANGES.items()
+            if (value := getattr(self, name)) is not None and not is_right(value)
+        ]
+        if (self.epochs is None) == (self.steps is None):
+            faults.append(f"epochs, steps: {self.epochs} and {self.steps}; one of them is None")
+        return faults
+
+
+# What numbers of `Settings` may be: in words, and as a test.
+_RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = {
+    **dict.fromkeys(
+        ("learning_rate", "head_learning_rate", "clip_norm"),
+        ("a number above 0", lambda value: 0 < value < math.inf),
+    ),
+    **dict.fromkeys(
+        ("batch", "epochs", "steps", "evaluations", "max_length", "patience"),
+        ("1 or more", lambda value: value >= 1),
+    ),
+    "weight_decay": ("a number from 0", lambda value: 0 <= value < math.inf),
+    "stride": ("0 or more", lambda value: value >= 0),
+    "warmup": ("a share, from 0 to 1", lambda value: 0 <= value <= 1),
+    "dropout": ("from 0 to below 1", lambda value: 0 <= value < 1),
+}
 
 
 @dataclasses.dataclass(frozen=True)

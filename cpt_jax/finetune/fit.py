@@ -1,4 +1,4 @@
-"""Fine-tuning over many seeds at once: training, the best checkpoint of each, its test scores.
+"""Fine-tuning over many seeds at once: training, the best checkpoint of each, its predictions.
 
 All seeds of a task are one program, where memory allows, else groups of them one after another.
 The results of a group come when it ends; those that a caller has written are not asked for again,
@@ -27,8 +27,8 @@ USABLE = 0.9  # share of a device's memory: what is compiled is not all that lie
 
 # What a head predicts of a row, by name. Arrays over its tokens have the length it was padded to.
 Predicted = dict[str, np.ndarray]
-# Of a split and what is predicted of each of its rows: metrics by name.
-Score = Callable[[Split, list[Predicted]], Mapping[str, float]]
+# Of what is predicted of each row of the dev split: metrics by name.
+Score = Callable[[list[Predicted]], Mapping[str, float]]
 
 
 class Result(NamedTuple):
@@ -37,24 +37,22 @@ class Result(NamedTuple):
     Attributes:
       seed: which.
       dev: metrics at the best step.
-      test: of the same parameters.
       best_step: steps taken when the metric was highest, the first of such.
       steps: taken in all; fewer than planned where it was stopped.
       seconds: of its group.
       losses: the mean of each step's batch.
-      looks: steps taken and dev metrics, of each look at the dev split.
-      predictions: of the test rows.
-      failure: why there are no metrics, None where there are.
+      evaluations: steps taken and dev metrics, of each time that the dev split was scored.
+      predictions: of the test rows, by the parameters of the best step.
+      failure: why there are no metrics and predictions, None where there are.
     """
 
     seed: int
     dev: dict[str, float]
-    test: dict[str, float]
     best_step: int
     steps: int
     seconds: float
     losses: np.ndarray
-    looks: list[tuple[int, dict[str, float]]]
+    evaluations: list[tuple[int, dict[str, float]]]
     predictions: list[Predicted]
     failure: str | None = None
 
@@ -93,19 +91,17 @@ def fit(
       rows: of the three splits.
       settings: how to train.
       seeds: no two alike.
-      score: metrics of a split from what is predicted of its rows.
+      score: metrics of the dev split from what is predicted of its rows.
       metric: of those, what the best step is chosen by: the highest, of equals the first.
       multiple: what lengths of batches are multiples of, tokens.
       pad_id: the token that pads.
       devices: spread the seeds over these; default: all of this process.
 
     Raises:
-      ValueError: settings without, or with two, numbers of steps; a seed twice; no training rows.
+      ValueError: settings out of range; a seed twice; no training rows.
     """
-    if (settings.steps is None) == (settings.epochs is None):
-        raise ValueError(
-            f"{task}: epochs {settings.epochs} and steps {settings.steps}; one of them is None"
-        )
+    if faults := settings.faults():
+        raise ValueError(f"{task}: {'; '.join(faults)}")
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{task}: a seed twice in {list(seeds)}")
     if not rows["train"]:
@@ -153,11 +149,11 @@ def fitting(job: Job, network: Network, seeds: int, devices: Sequence[Any]) -> P
         each = math.ceil(each / 2)
 
 
-def looks(settings: Settings, steps: int, steps_per_epoch: int) -> frozenset[int]:
-    """After which steps, counted from 1, the dev split is looked at."""
+def evaluation_steps(settings: Settings, steps: int, steps_per_epoch: int) -> frozenset[int]:
+    """After which steps, counted from 1, the dev split is scored."""
     if settings.evaluations is None:
         return frozenset([*range(steps_per_epoch, steps, steps_per_epoch), steps])
-    count = settings.evaluations
+    count = min(settings.evaluations, steps)
     return frozenset(max(1, round(steps * i / count)) for i in range(1, count + 1))
 
 
@@ -179,8 +175,8 @@ class Group:
         self._failures: dict[int, str] = {}
         self._losses: list[np.ndarray] = []
         self._taken = [0] * len(seeds)
-        self._looks: list[list[tuple[int, dict[str, float]]]] = [[] for _ in seeds]
-        self._best = [0] * len(seeds)  # which look was the best
+        self._evaluations: list[list[tuple[int, dict[str, float]]]] = [[] for _ in seeds]
+        self._best = [0] * len(seeds)  # which of them was the best
         self._progress = Progress(job.steps)
         self._reported = time.monotonic()
 
@@ -189,7 +185,7 @@ class Group:
         start, job, programs = time.monotonic(), self._job, self._programs
         state = programs.start(self._slots, self._active)
         keys = programs.keys(self._slots, "dropout")
-        when = looks(job.settings, job.steps, job.order.steps_per_epoch)
+        when = evaluation_steps(job.settings, job.steps, job.order.steps_per_epoch)
         best: Params | None = None
         losses: list[jax.Array] = []  # of the steps that are not fetched yet
         for step in range(job.steps):
@@ -197,13 +193,13 @@ class Group:
             state, loss = programs.train(state, batch, keys, step)
             losses.append(loss)
             self._count(batch)
-            look = step + 1 in when
+            evaluated = step + 1 in when
             # One step behind, so that the next batch is made while this one is computed.
-            while len(losses) > (0 if look else 1):
+            while len(losses) > (0 if evaluated else 1):
                 self._note(losses.pop(0))
-            if look and any(self._active):
+            if evaluated and any(self._active):
                 with self._progress.paused():
-                    best = self._look(step + 1, state, best)
+                    best = self._evaluate(step + 1, state, best)
                 state = state._replace(active=programs.mask(self._active))
             if not any(self._active):
                 break
@@ -245,7 +241,7 @@ class Group:
         self._progress.report(step, phase=phase, loss=float(losses.mean()), lr=lr)
         self._reported = time.monotonic()
 
-    def _look(self, step: int, state: State, best: Params | None) -> Params:
+    def _evaluate(self, step: int, state: State, best: Params | None) -> Params:
         """Scores the dev split, and returns the best parameters so far of each seed."""
         job, improved = self._job, [False] * len(self._slots)
         predicted = self._predict(state.params, "dev")
@@ -256,8 +252,8 @@ class Group:
                 why = f"predictions after step {step} are not numbers"
                 self._fail(i, f"{why}: seed {self._seeds[i]} is stopped")
                 continue
-            found = self._looks[i]
-            found.append((step, dict(job.score("dev", predicted[i]))))
+            found = self._evaluations[i]
+            found.append((step, dict(job.score(predicted[i]))))
             if len(found) == 1 or self._value(i, -1) > self._value(i, self._best[i]):
                 self._best[i], improved[i] = len(found) - 1, True
             patience = job.settings.patience
@@ -269,9 +265,10 @@ class Group:
             return jax.tree.map(lambda array: array.copy(), state.params)
         return self._programs.choose(improved, best, state.params)
 
-    def _value(self, seed: int, look: int) -> float:
-        """The metric of a look, below all others where it is NaN."""
-        value = self._looks[seed][look][1][self._job.metric] if self._looks[seed] else math.nan
+    def _value(self, seed: int, place: int) -> float:
+        """The metric of one of a seed's evaluations, below all others where it is NaN."""
+        found = self._evaluations[seed]
+        value = found[place][1][self._job.metric] if found else math.nan
         return -math.inf if math.isnan(value) else value
 
     def _predict(self, params: Params, split: Split) -> list[list[Predicted]]:
@@ -286,7 +283,7 @@ class Group:
         return found
 
     def _results(self, best: Params | None) -> Iterator[Result]:
-        """What the seeds came to; those that failed have no metrics."""
+        """What the seeds came to."""
         predicted: list[list[Predicted]] = [[] for _ in self._seeds]
         if best is not None and len(self._failures) < len(self._seeds):
             predicted = self._predict(best, "test")
@@ -298,21 +295,17 @@ class Group:
             result = Result(
                 seed=seed,
                 dev={},
-                test={},
                 best_step=0,
                 steps=taken,
                 seconds=0.0,
                 losses=losses[:taken, i],
-                looks=self._looks[i],
+                evaluations=self._evaluations[i],
                 predictions=[],
                 failure=failure,
             )
             if failure is None:
-                step, dev = self._looks[i][self._best[i]]
-                test = dict(self._job.score("test", predicted[i]))
-                result = result._replace(
-                    dev=dev, test=test, best_step=step, predictions=predicted[i]
-                )
+                step, dev = self._evaluations[i][self._best[i]]
+                result = result._replace(dev=dev, best_step=step, predictions=predicted[i])
             yield result
 
 

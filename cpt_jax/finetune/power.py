@@ -21,10 +21,9 @@ from jaxtyping import Float
 from scipy import optimize, special
 
 from cpt_jax.finetune.pairing import pair, read_models
-from cpt_jax.finetune.significance import ENUMERATED, least_p
+from cpt_jax.finetune.significance import ENUMERATED, LEVEL, least_p
 from cpt_jax.pages.blocks import Items, Paragraph, Table, markdown
 
-LEVEL = 0.05
 MOST = 1000  # seeds or tasks that anyone would think of
 
 

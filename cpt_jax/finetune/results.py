@@ -115,7 +115,7 @@ def read(path: Path) -> Result:
 def _parse(path: Path, text: str) -> Result:
     try:
         tree = json.loads(text, parse_constant=_refuse, object_pairs_hook=_without_repeats)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: damaged: {error}") from error
     faults: list[str] = []
     result = parse_as(Result, tree, "result", faults)
@@ -191,6 +191,21 @@ def read_directory(directory: Path) -> Results:
         same[result.seed] = result
     assert model is not None
     return Results(directory, model, tasks)
+
+
+def check_model(directory: Path, model: str) -> None:
+    """Checks that a directory of results, if it holds any, is this model's.
+
+    Raises:
+      ValueError: a result in it is damaged, or of another model; names the file.
+      OSError: it cannot be read.
+    """
+    for path in sorted(directory.glob(f"*/{FILES}"), key=_order)[:1]:
+        if (other := read(path).model) != model:
+            raise ValueError(
+                f"{path}: there is a result of another model: {other}; now {model}. Give another "
+                "--out"
+            )
 
 
 def _order(path: Path) -> tuple[str, int, str]:

@@ -52,7 +52,7 @@ def with_settings(task: Task, changes: Mapping[str, Any]) -> Task:
     """The task with other settings; of epochs and steps, the one that is given replaces the other.
 
     Raises:
-      ValueError: a field that there is not, or a value of another type; names both.
+      ValueError: a field that there is not, a value of another type or out of range; names both.
     """
     fields = {f.name: getattr(task.settings, f.name) for f in dataclasses.fields(Settings)}
     for one, other in (("epochs", "steps"), ("steps", "epochs")):
@@ -60,6 +60,7 @@ def with_settings(task: Task, changes: Mapping[str, Any]) -> Task:
             fields[other] = None
     faults: list[str] = []
     settings = parse_as(Settings, {**fields, **changes}, "settings", faults)
+    faults = faults or [f"settings.{fault}" for fault in settings.faults()]
     if faults:
         raise ValueError("; ".join(faults))
     return dataclasses.replace(task, settings=settings)
@@ -72,15 +73,17 @@ def run(ask: Ask) -> Iterator[str]:
     What was cut or changed of the data is told on standard error.
 
     Raises:
-      ValueError, FileNotFoundError: task, data, model or settings are at fault, or results that
-        are there are of another model or of other settings: nothing is trained.
+      ValueError, OSError: task, data, model or settings are at fault, or results that are there
+        are of another model or of other settings, or none can be written: nothing is trained.
     """
     metrics.check_metric(ask.task.metric, ask.task.kind)
     spec, vocabulary = hub.load_spec(ask.model), open_vocabulary(hub.resolve(ask.model))
     loaded = sampled(load(ask.task, ask.data), ask.train_examples)
     about = _about(ask, loaded)
+    results.check_model(ask.out, ask.model)
     seeds = [seed for seed in ask.seeds if not _is_done(ask, about, seed)]
     if seeds:
+        (ask.out / ask.task.name).mkdir(parents=True, exist_ok=True)  # or it fails after training
         encoded = _encode(loaded, vocabulary)
         for one in _trained(ask, loaded, spec, vocabulary, encoded, seeds):
             if one.failure is None:
@@ -105,8 +108,8 @@ def _trained(
     if jax.default_backend() == "cpu":
         memory.keep_freed()
 
-    def score(split: Split, predicted: Sequence[Any]) -> dict[str, float]:
-        return metrics.score(decode(encoded[split], predicted))
+    def score(predicted: Sequence[Any]) -> dict[str, float]:
+        return metrics.score(decode(encoded["dev"], predicted))
 
     yield from fit.fit(
         ask.task.name,
@@ -244,7 +247,7 @@ def _write(ask: Ask, about: Mapping[str, Any], test: Encoded, one: fit.Result) -
     result = results.Result(
         **about,
         seed=one.seed,
-        test=one.test,
+        test=metrics.score(answers),
         dev=one.dev,
         best_step=one.best_step,
         steps=one.steps,

@@ -25,6 +25,8 @@ from scipy import special
 ENUMERATED = 16  # values: up to that many, all of their signs are tried
 DRAWS = 99_999
 CONFIDENCE = 0.95
+LEVEL = 0.05  # p values up to it are called significant
+FEWEST = 6  # values: of fewer, the least p value of `sign_flip` is above LEVEL
 ROUNDING = 1e-12  # of the sum of sizes: sums that near are equal
 
 

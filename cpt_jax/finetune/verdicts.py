@@ -13,9 +13,7 @@ from jaxtyping import Float
 from cpt_jax.finetune import significance
 from cpt_jax.finetune.pairing import pair
 from cpt_jax.finetune.results import Results
-
-LEVEL = 0.05
-FEWEST = 6  # tasks: of fewer, the sign-flip's least p value is above 5 %
+from cpt_jax.finetune.significance import FEWEST
 
 THESE = "on these tasks, would other seeds say the same?"
 GENERAL = "would other tasks say the same?"
@@ -150,8 +148,13 @@ def _these(groups: Sequence[Float[np.ndarray, " _"]]) -> Verdict:
     cells = significance.shares_of_mean(groups)
     exact = cells.size <= significance.ENUMERATED
     test += ", exact" if exact else f", {significance.DRAWS:,} draws"
-    remark = "" if mean.low is not None else "no interval: a task has one seed alone"
-    return Verdict(THESE, test, mean, float(significance.sign_flip(cells)), None, remark)
+    remarks = []
+    if mean.low is None:
+        remarks.append("no interval: a task has one seed alone")
+    if cells.size < FEWEST:
+        remarks.append(f"cannot come below 5 %: that takes {FEWEST} differences")
+    p = float(significance.sign_flip(cells))
+    return Verdict(THESE, test, mean, p, None, "; ".join(remarks))
 
 
 def _general(groups: Sequence[Float[np.ndarray, " _"]]) -> Verdict:

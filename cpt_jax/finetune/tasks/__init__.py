@@ -4,10 +4,9 @@ import difflib
 from pathlib import Path
 
 from cpt_jax.finetune.examples import Task
-from cpt_jax.finetune.tasks import custom, english, french
-from cpt_jax.finetune.tasks import open as open_tasks
+from cpt_jax.finetune.tasks import custom, english, french, others
 
-_DECLARED = (*english.TASKS, *french.TASKS, *open_tasks.TASKS)
+_DECLARED = (*english.TASKS, *french.TASKS, *others.TASKS)
 TASKS: dict[str, Task] = {task.name: task for task in _DECLARED}
 
 

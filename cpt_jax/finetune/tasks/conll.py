@@ -46,6 +46,8 @@ def read(
             size = len(columns)
             if size < 2 or not all(-size <= index < size for index in (word, tag)):
                 fault(path, line, f"no columns {word} and {tag} in {shown(text)}")
+            if word % size == tag % size:
+                fault(path, line, f"columns {word} and {tag} are the same in {shown(text)}")
             if not columns[word].strip():
                 fault(path, line, f"empty word in {shown(text)}")
             before = rows[-1][1] if rows else "O"

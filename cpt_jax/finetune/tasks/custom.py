@@ -87,6 +87,8 @@ def read(path: Path) -> Task:
         value = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: values within values, too deep to be read") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: not a mapping of fields to values")
     faults: list[str] = []
@@ -118,7 +120,16 @@ def read(path: Path) -> Task:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's, but 3e-5 is a number, and a key that is there twice an error."""
+    """YAML's, but 3e-5 is a number; a key that is there twice, or an alias, is an error.
+
+    A short file of aliases may stand for more than memory holds.
+    """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not read", problem_mark=mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]
@@ -141,8 +152,9 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 def _faults(declared: Declaration, path: str) -> list[str]:
     """What is wrong with values that are of the right types."""
     faults = []
-    if not re.fullmatch(r"[\w.-]+", declared.name):
-        faults.append(f"{path}.name: {declared.name!r} names a folder; letters, digits, . _ -")
+    if not re.fullmatch(r"\w[\w.-]*", declared.name):
+        allowed = "a letter or digit first, then . _ - too"
+        faults.append(f"{path}.name: {declared.name!r} names a folder; {allowed}")
     if declared.format not in FORMATS:
         nearest = _nearest(declared.format, FORMATS)
         faults.append(f"{path}.format: {declared.format!r} is unknown; did you mean {nearest!r}?")
@@ -150,16 +162,15 @@ def _faults(declared: Declaration, path: str) -> list[str]:
         check_metric(declared.metric or METRICS[declared.kind], declared.kind)
     except ValueError as error:
         faults.append(f"{path}.{error}")
-    settings = declared.settings
-    if (settings.epochs is None) == (settings.steps is None):
-        faults.append(f"{path}.settings: one of epochs and steps is null, the other a number")
-    for field in ("learning_rate", "batch", "max_length"):
-        if getattr(settings, field) <= 0:
-            faults.append(f"{path}.settings.{field}: {getattr(settings, field)} is not above 0")
+    faults += [f"{path}.settings.{fault}" for fault in declared.settings.faults()]
     splits = list(declared.files)
-    for split in splits:
+    for split, patterns in declared.files.items():
         if split not in SPLITS:
             faults.append(f"{path}.files.{split}: is not one of {', '.join(SPLITS)}")
+        faults += _pattern_faults(f"{path}.files.{split}", patterns)
+    labels = declared.labels
+    if labels is not None and (not labels or len(set(labels)) < len(labels) or "" in labels):
+        faults.append(f"{path}.labels: {list(labels)}: at least one, none empty, no two the same")
     for number, cut in enumerate(declared.cuts):
         if cut.source not in splits or cut.into in splits:
             there = f"from {cut.source} into {cut.into}, when there are {', '.join(splits)}"
@@ -170,6 +181,19 @@ def _faults(declared: Declaration, path: str) -> list[str]:
     for split in SPLITS:
         if split not in splits:
             faults.append(f"{path}.files.{split}: missing; give files, or a cut into it")
+    return faults
+
+
+def _pattern_faults(path: str, patterns: str | tuple[str, ...]) -> list[str]:
+    """What is wrong with the names of a split's files."""
+    several = (patterns,) if isinstance(patterns, str) else patterns
+    faults = [] if several else [f"{path}: no file"]
+    for pattern in several:
+        parts = Path(pattern).parts
+        if not parts or Path(pattern).is_absolute():
+            faults.append(f"{path}: {pattern!r} is no path from `folder`")
+        elif any("**" in part and part != "**" for part in parts):
+            faults.append(f"{path}: {pattern!r}: ** stands for whole folders, between two /")
     return faults
 
 

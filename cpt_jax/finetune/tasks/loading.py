@@ -91,7 +91,7 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     return sorted(
         path
         for path, name in inside
-        if not name.name.startswith("._") and "__MACOSX" not in name.parts
+        if path.is_file() and not name.name.startswith("._") and "__MACOSX" not in name.parts
     )
 
 
