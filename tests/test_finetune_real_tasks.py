@@ -1,13 +1,14 @@
 """Tasks whose data is at hand, all of it: sizes as their sources or `grep` tell them."""
 
 import json
+import re
 from collections import Counter
 
 import pytest
 
 from cpt_jax.finetune.examples import SPLITS, Annotated, Span, Text, Words
 from cpt_jax.finetune.tasks import TASKS, conll, custom
-from cpt_jax.finetune.tasks.loading import load
+from cpt_jax.finetune.tasks.loading import files_of, load
 
 # Examples of train, dev and test; of tasks with entities also theirs, by `grep -c B-`.
 SIZES = {
@@ -117,3 +118,113 @@ def test_spans_are_within_their_texts(shared):
     (example,) = (e for e in examples if e.id.endswith(":0"))
     assert isinstance(example, Annotated)
     assert example.spans == (Span(15, 22, "ORGANIZATION"), Span(26, 83, "STREET_ADDRESS"))
+
+
+CONLL = {
+    "a column is missing": (r"\tO\n", "\n", r"\.tsv:1: no columns 0 and -1 in "),
+    "a label is unknown": (r"B-\w+", "B-Gene", "label 'Gene' is none of "),
+    "a word is empty": (r"^\w+", "", r"\.tsv:1: empty word in "),
+}
+# What is replaced first in the file of the test split, by what, and what is said of it.
+WRONG = {
+    "ncbi_disease": ("test.tsv", CONLL),
+    "bc5cdr": ("test.tsv", CONLL),
+    "anatem": ("test.tsv", CONLL),
+    "gad": (
+        "test.tsv",
+        {
+            "a column is missing": (
+                r"\tlabel",
+                "",
+                r"\.tsv:1: no column 'label' among index, sent",
+            ),
+            "a label is unknown": (r"\t1\n", "\t2\n", "label '2' is none of 0, 1"),
+            "a text is empty": (r"^(\d+)\t[^\t]+", r"\1\t", r"\.tsv:2: sentence: empty"),
+            "a field is missing": (r"\t1\n", "\n", r"\.tsv:2: 2 fields where the header has 3"),
+        },
+    ),
+    "hoc": (
+        "test.tsv",
+        {
+            "a column is missing": (
+                r"\tindex",
+                "",
+                r"\.tsv:1: no column 'index' among labels, sent",
+            ),
+            "a label is unknown": (
+                ",9_0",
+                ",9_0,10_1",
+                "labels: '10_1' is neither 10_0 nor|11 flags",
+            ),
+            "a text is empty": (r"(9_0)\t[^\t]+", r"\1\t", r"\.tsv:2: sentence: empty"),
+        },
+    ),
+    "chemprot_scibert": (
+        "test.txt",
+        {
+            "a field is missing": (
+                '"label": "[A-Z-]+", ',
+                "",
+                r"\.txt:1: no field 'label' among text",
+            ),
+            "a label is unknown": (
+                '"label": "[A-Z-]+"',
+                '"label": "NEAR"',
+                "label 'NEAR' is none of",
+            ),
+            "a text is empty": ('"text": "[^"]+"', '"text": ""', r"\.txt:1: text: empty"),
+            "a marker is missing": ("<< ", "", r"\.txt:1: 0 times '<< ', not once"),
+        },
+    ),
+    "morfitt": (
+        "test.tsv",
+        {
+            "a column is missing": (
+                r"\tspecialities",
+                "",
+                r"\.tsv:1: no column 'specialities' among",
+            ),
+            "a label is unknown": (
+                r"\t[\w|]+\n(?=\w{64})",
+                "\tmagic\n",
+                "label 'magic' is none of",
+            ),
+            "a text is empty": (r"^(\w{64})\t[^\t]+", r"\1\t", r"\.tsv:2: abstract: empty"),
+        },
+    ),
+    "emea": (
+        "corpus/test/EMEA/196_1.ann",
+        {
+            "a column is missing": (r"^(T\d+)\t", r"\1 ", r"\.ann:1: "),
+            "a label is unknown": (r"^(T\d+\t)[A-Z]+ ", r"\1GENE ", "label 'GENE' is none of"),
+            "offsets are beyond the text": (
+                r"^(T\d+\t[A-Z]+) \d+ \d+",
+                r"\1 999990 999999",
+                r"999990.*of a text of|\.ann:1: ",
+            ),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"), [(name, fault) for name, (_, faults) in WRONG.items() for fault in faults]
+)
+def test_a_copy_of_the_wrong_format_is_told(shared, tmp_path, name, fault):
+    """In the real files, a single place of them spoilt."""
+    task, (wrong, faults) = TASKS[name], WRONG[name]
+    old, new, said = faults[fault]
+    for path in {path for paths in files_of(task, shared / "data").values() for path in paths}:
+        folder = next(parent for parent in path.parents if parent.name in task.folder)
+        for beside in path.parent.glob(f"{path.stem}.*") if name == "emea" else (path,):
+            copy = tmp_path / folder.name / beside.relative_to(folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(beside.read_bytes())
+    (file,) = tmp_path.glob(f"*/{wrong}")
+    text = file.read_bytes().decode()
+    spoilt = re.sub(old, new, text, count=1, flags=re.MULTILINE)
+    assert spoilt != text
+    file.write_bytes(spoilt.encode())
+    with pytest.raises(ValueError, match=said) as caught:
+        load(task, tmp_path)
+    assert str(file.with_suffix("")) in str(caught.value)
