@@ -121,9 +121,9 @@ def test_spans_are_within_their_texts(shared):
 
 
 CONLL = {
-    "a column is missing": (r"\tO\n", "\n", r"\.tsv:1: no columns 0 and -1 in "),
-    "a label is unknown": (r"B-\w+", "B-Gene", "label 'Gene' is none of "),
-    "a word is empty": (r"^\w+", "", r"\.tsv:1: empty word in "),
+    "a column is missing": (r"\tO\n", "\n", r"\.tsv:\d+: no columns 0 and -1 in "),
+    "a label is unknown": (r"\tO\n", "\tB-Gene\n", "label 'Gene' is none of "),
+    "a word is empty": (r"^\w+", "", r"\.tsv:\d+: empty word in "),
 }
 # What is replaced first in the file of the test split, by what, and what is said of it.
 WRONG = {
@@ -185,9 +185,9 @@ WRONG = {
                 r"\.tsv:1: no column 'specialities' among",
             ),
             "a label is unknown": (
-                r"\t[\w|]+\n(?=\w{64})",
-                "\tmagic\n",
-                "label 'magic' is none of",
+                r"(\n\w{64}\t[^\t]+\t)[^\n]+",
+                r"\1magic",
+                "specialities: 'magic' is none of",
             ),
             "a text is empty": (r"^(\w{64})\t[^\t]+", r"\1\t", r"\.tsv:2: abstract: empty"),
         },

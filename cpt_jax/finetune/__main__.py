@@ -20,7 +20,7 @@ from typing import Any
 
 from cpt_jax.finetune import metrics, tasks
 from cpt_jax.finetune.tasks import loading
-from cpt_jax.lock import say
+from cpt_jax.lock import silence
 
 DATA = "CPT_JAX_TASKS"  # the environment's name of the directory of tasks
 MOST_SEEDS = 1_000  # of one call: far above what a table of results needs
@@ -89,7 +89,10 @@ def _train(arguments: Sequence[str]) -> int:
     model = os.path.normpath(options.model) if Path(options.model).exists() else options.model
     ask = run.Ask(task, model, options.data, options.seeds, options.out, options.train_examples)
     for line in run.run(ask):
-        say(line, sys.stdout)  # all seeds are trained, though nobody reads it any more
+        try:
+            print(line, flush=True)
+        except BrokenPipeError:  # `| head -1`: the other seeds are trained all the same
+            silence(sys.stdout)
     return 0 if run.is_complete(ask) else 1
 
 
