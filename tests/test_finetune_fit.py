@@ -198,7 +198,7 @@ def test_when_the_dev_split_is_scored():
 
 def test_training_learns_and_reports(capsys):
     """An end-to-end run, of which what comes out is said: accuracies far above a third."""
-    rows = splits(train=60)
+    rows = splits(train=60, longest=30)
     settings = dataclasses.replace(SETTINGS, epochs=12, learning_rate=3e-3, head_learning_rate=1e-2)
     results = run(rows, settings, [0, 1])
     assert [result.seed for result in results] == [0, 1]
@@ -220,7 +220,7 @@ def test_the_best_parameters_are_those_of_the_best_evaluation():
 
     The second and the fourth time are equally good: the earlier is taken. Each seed has its own.
     """
-    rows = splits()
+    rows = splits(longest=30)
     rows["test"] = rows["dev"]
     script = [[0.1, 0.3], [0.5, 0.2], [0.4, 0.1], [0.5, 0.0]]
     seen = []
@@ -242,7 +242,7 @@ def test_the_best_parameters_are_those_of_the_best_evaluation():
 
 
 def test_a_seed_without_patience_stops_and_the_other_goes_on():
-    rows = splits()
+    rows = splits(longest=30)
     # seed 0: best at first, stopped after two more; seed 1 rises to the end
     script = [0.5, 0.1, 0.4, 0.2, 0.5, 0.3, 0.4, 0.5]
     settings = dataclasses.replace(SETTINGS, evaluations=4, patience=2)
