@@ -53,6 +53,14 @@ def test_dictionary_takes_the_longest_match_from_the_left():
     )
 
 
+def test_an_entry_does_not_reach_beyond_the_text():
+    """The text ends with an entry that a longer one begins with."""
+    longer = Words("6", ("breast", "cancer", "cell"), ("B-D", "I-D", "I-D"))
+    assert Dictionary([*TRAIN, longer]).tags(words("a breast cancer")) == ("O", "B-D", "I-D")
+    nested = Annotated("7", "breast cancer", ())
+    assert Dictionary([*TRAIN, longer]).spans(nested, nested=True) == (Span(0, 13, "D"),)
+
+
 def test_what_is_mostly_no_entity_is_left_out():
     """Of "as" one in three is an entity; of "cancer" as a whole one, one in four."""
     example = words("as AS breast cancer")

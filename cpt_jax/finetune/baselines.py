@@ -66,8 +66,8 @@ class Dictionary:
 
     Args:
       least: entries are left out whose words have that label in less than this share of the
-        places where they stand. A half makes about the best dictionary there is; with 0 every
-        entity is an entry.
+        places where they stand; with 0 every entity is an entry. A quarter instead of the half is
+        better by 1 to 10 points on the tasks of docs/results.md.
     """
 
     def __init__(self, train: Sequence[Example], least: float = 0.5):
@@ -105,7 +105,8 @@ class Dictionary:
         """First and last word of every entry that stands there, the longest of a place first."""
         for first, word in enumerate(words):
             for length in self._lengths.get(word, ()):
-                if tuple(words[first : first + length]) in self._labels:
+                entry = tuple(words[first : first + length])
+                if len(entry) == length and entry in self._labels:  # a text's end may cut it
                     yield first, first + length - 1
 
     def _all(self, words: Sequence[str]) -> list[Entity]:
