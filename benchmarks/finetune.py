@@ -8,6 +8,7 @@ maps attention's loops, as `cpt_jax.model.kernels.batching` avoids. A table goes
 """
 
 import argparse
+import dataclasses
 import os
 import statistics
 import sys
@@ -50,7 +51,8 @@ class Side:
 
 def sides(options: argparse.Namespace) -> dict[str, Side]:
     """All ways of taking the steps."""
-    task = run.with_settings(tasks.find(options.task), {"batch": options.batch})
+    task = tasks.find(options.task)
+    task = dataclasses.replace(task, settings=task.settings.changed({"batch": options.batch}))
     loaded, vocabulary = load(task, options.data), open_vocabulary(options.model)
     encoded = encode(loaded.splits["train"], vocabulary, task.kind, loaded.labels, task.settings)
     spec = hub.load_spec(options.model)

@@ -23,6 +23,7 @@ A table goes to standard output, a picture of the losses to --out.
 """
 
 import argparse
+import dataclasses
 import functools
 import importlib.metadata
 import os
@@ -299,7 +300,8 @@ class Theirs:
 def prepare(options: argparse.Namespace) -> Work:
     """Reads task and model."""
     changes = {"learning_rate": options.learning_rate, "epochs": options.epochs, "warmup": 0.1}
-    task = run.with_settings(tasks.find(options.task), changes)
+    task = tasks.find(options.task)
+    task = dataclasses.replace(task, settings=task.settings.changed(changes))
     loaded, vocabulary = load(task, options.data), open_vocabulary(options.model)
     encoded = {
         split: encode(examples, vocabulary, task.kind, loaded.labels, task.settings)

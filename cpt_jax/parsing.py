@@ -3,6 +3,7 @@
 Nothing here knows which dataclasses: ``config`` declares them.
 """
 
+import ast
 import dataclasses
 import difflib
 import types
@@ -60,6 +61,21 @@ def parse_as(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         faults.append(f"{path}: {value!r} is a {type(value).__name__}, not a {kind.__name__}")
     return value
+
+
+def parse_change(text: str) -> tuple[str, Any]:
+    """A field and its value from FIELD=VALUE, as in --config.FIELD=VALUE: a text if no Python.
+
+    Raises:
+      ValueError: there is no "=".
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set {text}: not FIELD=VALUE")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
 
 
 def _union(kinds: Sequence[Any], value: Any, path: str, faults: list[str]) -> Any:

@@ -230,9 +230,9 @@ def test_ctrl_c_says_what_is_kept(root, capsys, monkeypatch):
 def test_of_epochs_and_steps_the_given_one_counts():
     task = find("ncbi_disease")
     assert task.settings.steps is None
-    changed = run.with_settings(task, {"steps": 100}).settings
+    changed = task.settings.changed({"steps": 100})
     assert (changed.steps, changed.epochs) == (100, None)
-    assert run.with_settings(task, {"epochs": 3}).settings.epochs == 3
+    assert task.settings.changed({"epochs": 3}).epochs == 3
 
 
 def test_a_sample_of_the_training_split_is_the_same_each_time(root):

@@ -11,16 +11,16 @@ failed, or something outside (a full disk); 2 refused, nothing trained; 130 Ctrl
 """
 
 import argparse
-import ast
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from cpt_jax.finetune import metrics, tasks
 from cpt_jax.finetune.tasks import loading
 from cpt_jax.lock import silence
+from cpt_jax.parsing import parse_change
 
 DATA = "CPT_JAX_TASKS"  # the environment's name of the directory of tasks
 MOST_SEEDS = 1_000  # of one call: far above what a table of results needs
@@ -85,7 +85,9 @@ def _train(arguments: Sequence[str]) -> int:
     # JAX is not loaded before the arguments are read.
     from cpt_jax.finetune import run
 
-    task = run.with_settings(tasks.find(options.task), dict(map(_change, options.set)))
+    task = tasks.find(options.task)
+    settings = task.settings.changed(dict(map(parse_change, options.set)))
+    task = dataclasses.replace(task, settings=settings)
     model = os.path.normpath(options.model) if Path(options.model).exists() else options.model
     ask = run.Ask(task, model, options.data, options.seeds, options.out, options.train_examples)
     for line in run.run(ask):
@@ -107,16 +109,6 @@ def _seeds(text: str) -> tuple[int, ...]:
     if not several and given[0] > MOST_SEEDS:
         raise argparse.ArgumentTypeError(f"{text}: more seeds than {MOST_SEEDS:,}")
     return given if several else tuple(range(given[0]))
-
-
-def _change(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--set {text}: not FIELD=VALUE")
-    try:
-        return name, ast.literal_eval(value)  # as in --config.FIELD=VALUE
-    except (ValueError, SyntaxError):
-        return name, value
 
 
 def _list(arguments: Sequence[str]) -> int:

@@ -4,7 +4,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
+
+from cpt_jax.parsing import parse_as
 
 # classification: one label a text; multilabel: any number of them; relation: one label for a pair
 # of entities marked in the text; tagging: flat entities, a tag a word; spans: entities that may
@@ -137,6 +139,24 @@ class Settings:
     dropout: float = 0.0
     positive_weights: bool = False
     patience: int | None = None
+
+    def changed(self, changes: Mapping[str, Any]) -> "Settings":
+        """Others, of which some are changed; of epochs and steps, the given one replaces the other.
+
+        Raises:
+          ValueError: a field that there is not, or a value of another type or out of range; names
+            both.
+        """
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        for one, other in (("epochs", "steps"), ("steps", "epochs")):
+            if changes.get(one) is not None and other not in changes:
+                fields[other] = None
+        faults: list[str] = []
+        settings: Settings = parse_as(Settings, {**fields, **changes}, "settings", faults)
+        faults = faults or [f"settings.{fault}" for fault in settings.faults()]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return settings
 
     def faults(self) -> list[str]:
         """What is out of range, each as "field: value is not ..."."""

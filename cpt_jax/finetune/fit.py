@@ -164,7 +164,13 @@ class Group:
       job: the task.
       programs: of at least so many seeds.
       seeds: which.
+
+    Attributes:
+      best: the parameters of each seed's best step so far, stacked; None before the first
+        evaluation.
     """
+
+    best: Params | None = None
 
     def __init__(self, job: Job, programs: Programs, seeds: Sequence[int]):
         self._job, self._programs, self._seeds = job, programs, seeds
@@ -186,7 +192,6 @@ class Group:
         state = programs.start(self._slots, self._active)
         keys = programs.keys(self._slots, "dropout")
         when = evaluation_steps(job.settings, job.steps, job.order.steps_per_epoch)
-        best: Params | None = None
         losses: list[jax.Array] = []  # of the steps that are not fetched yet
         for step in range(job.steps):
             batch = job.order.batch(self._slots, step)
@@ -199,12 +204,12 @@ class Group:
                 self._note(losses.pop(0))
             if evaluated and any(self._active):
                 with self._progress.paused():
-                    best = self._evaluate(step + 1, state, best)
+                    self._evaluate(step + 1, state)
                 state = state._replace(active=programs.mask(self._active))
             if not any(self._active):
                 break
         del state
-        results = self._results(best)
+        results = self._results()
         self._progress.close()
         for result in results:
             yield result._replace(seconds=time.monotonic() - start)
@@ -241,8 +246,8 @@ class Group:
         self._progress.report(step, phase=phase, loss=float(losses.mean()), lr=lr)
         self._reported = time.monotonic()
 
-    def _evaluate(self, step: int, state: State, best: Params | None) -> Params:
-        """Scores the dev split, and returns the best parameters so far of each seed."""
+    def _evaluate(self, step: int, state: State) -> None:
+        """Scores the dev split, and keeps the parameters of the seeds that were never better."""
         job, improved = self._job, [False] * len(self._slots)
         predicted = self._predict(state.params, "dev")
         for i in range(len(self._seeds)):
@@ -261,9 +266,10 @@ class Group:
                 self._active[i] = False
         values = " ".join(f"{self._value(i, -1):.4f}" for i in range(len(self._seeds)))
         self._progress.say(f"{job.task}, step {step}: dev {job.metric} {values}")
-        if best is None:
-            return jax.tree.map(lambda array: array.copy(), state.params)
-        return self._programs.choose(improved, best, state.params)
+        if self.best is None:
+            self.best = jax.tree.map(lambda array: array.copy(), state.params)
+        else:
+            self.best = self._programs.choose(improved, self.best, state.params)
 
     def _value(self, seed: int, place: int) -> float:
         """The metric of one of a seed's evaluations, below all others where it is NaN."""
@@ -282,11 +288,11 @@ class Group:
                     predicted[place] = {name: array[i, row] for name, array in arrays.items()}
         return found
 
-    def _results(self, best: Params | None) -> Iterator[Result]:
+    def _results(self) -> Iterator[Result]:
         """What the seeds came to."""
         predicted: list[list[Predicted]] = [[] for _ in self._seeds]
-        if best is not None and len(self._failures) < len(self._seeds):
-            predicted = self._predict(best, "test")
+        if self.best is not None and len(self._failures) < len(self._seeds):
+            predicted = self._predict(self.best, "test")
         losses = np.array(self._losses)
         for i, seed in enumerate(self._seeds):
             if i not in self._failures and not _are_numbers(predicted[i]):

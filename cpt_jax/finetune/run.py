@@ -16,14 +16,13 @@ from cpt_jax import memory, provenance
 from cpt_jax.finetune import baselines, fit, metrics, predictions, results, significance
 from cpt_jax.finetune.decode import decode
 from cpt_jax.finetune.encode import Encoded, Vocabulary, encode, open_vocabulary
-from cpt_jax.finetune.examples import Settings, Split, Task
+from cpt_jax.finetune.examples import Split, Task
 from cpt_jax.finetune.heads import make_head, positive_weights
 from cpt_jax.finetune.network import Network
 from cpt_jax.finetune.tags import tag_names
 from cpt_jax.finetune.tasks.loading import Loaded, load
 from cpt_jax.model import hub, modernbert
 from cpt_jax.model.spec import ModelSpec
-from cpt_jax.parsing import parse_as
 from cpt_jax.seeds import hash_seed
 
 
@@ -32,7 +31,7 @@ class Ask:
     """What is to be run.
 
     Attributes:
-      task: declared, its settings those to train with (`with_settings`).
+      task: declared, its settings those to train with.
       model: a Hugging Face directory or repository, or a finished run of ours.
       data: the directory that holds the task's folder.
       seeds: no two alike.
@@ -46,24 +45,6 @@ class Ask:
     seeds: tuple[int, ...]
     out: Path
     train_examples: int | None = None
-
-
-def with_settings(task: Task, changes: Mapping[str, Any]) -> Task:
-    """The task with other settings; of epochs and steps, the one that is given replaces the other.
-
-    Raises:
-      ValueError: a field that there is not, a value of another type or out of range; names both.
-    """
-    fields = {f.name: getattr(task.settings, f.name) for f in dataclasses.fields(Settings)}
-    for one, other in (("epochs", "steps"), ("steps", "epochs")):
-        if changes.get(one) is not None and other not in changes:
-            fields[other] = None
-    faults: list[str] = []
-    settings = parse_as(Settings, {**fields, **changes}, "settings", faults)
-    faults = faults or [f"settings.{fault}" for fault in settings.faults()]
-    if faults:
-        raise ValueError("; ".join(faults))
-    return dataclasses.replace(task, settings=settings)
 
 
 def run(ask: Ask) -> Iterator[str]:

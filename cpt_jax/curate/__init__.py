@@ -1,0 +1,1 @@
+"""Making the paper's mixtures from raw literature and notes."""
