@@ -5,8 +5,8 @@
 
 Records are JSON lines as datatrove writes them ({"text", "id", "metadata"}), in files .jsonl or
 .jsonl.gz at any depth of a directory. ``train`` holds a tenth of the articles out, says how well
-the grader agrees with them, and draws it (agreement.md, agreement.html). ``score`` writes a file for
-each file, with the grades in the metadata, whole or not at all: the same command goes on where it
+the grader agrees with them, and draws it (agreement.md, agreement.html). ``score`` writes a file
+for each, with the grades in the metadata, whole or not at all: the same command goes on where it
 was broken off. Records without text, and lines that are none, go to aside/ with a reason.
 
 Exit codes: 0 done; 1 something outside (a full disk); 2 refused, nothing computed.
