@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn import metrics
 
 from cpt_jax.curate import agreement
 from cpt_jax.curate.grades import CONTENTS, DOMAINS, SCORES, Grade, grade_of
@@ -56,6 +57,18 @@ def test_agreement_is_what_counting_gives():
     assert sum(count for _, count, _, _ in found.calibration) == 40
     kappas = [one.kappa for one in found.by_label.values()]
     assert agreement.summary(first, second) == pytest.approx(sum(kappas) / 3)
+
+
+def test_agreement_is_scikit_learns():
+    first, second = drawn(60, 5), drawn(60, 6)
+    found = agreement.measure(first, second)
+    for name, one in found.by_label.items():
+        labels = [float(v) if name == "educational" else v for v in one.labels]
+        sides = [[labels.index(getattr(g, name)) for g in grades] for grades in (first, second)]
+        weights = "quadratic" if name == "educational" else None
+        assert one.kappa == pytest.approx(metrics.cohen_kappa_score(*sides, weights=weights))
+        np.testing.assert_allclose(one.f1, metrics.f1_score(*sides, average=None))
+        np.testing.assert_array_equal(one.counts, metrics.confusion_matrix(*sides))
 
 
 def test_grades_that_agree_and_grades_of_one_kind_alone():

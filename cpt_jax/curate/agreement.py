@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from jaxtyping import ArrayLike
 from matplotlib.figure import Figure
-from sklearn import metrics
 
 from cpt_jax.curate.grades import CONTENTS, DOMAINS, SCORES, Grade
 from cpt_jax.directories import whole_file
@@ -98,11 +98,12 @@ def measure(first: Sequence[Grade], second: Sequence[Grade]) -> Agreement:
         for label in LABELS["educational"]
         if (here := rounded == label).any()
     )
+    good = values >= GOOD, others >= GOOD
     return Agreement(
         records=len(first),
         correlation=float(np.corrcoef(values, others)[0, 1]) if spread else float("nan"),
         error=float(np.abs(values - others).mean()),
-        good=float(metrics.f1_score(values >= GOOD, others >= GOOD, zero_division=0.0)),
+        good=float(_f1((good[0] & good[1]).sum(), good[0].sum(), good[1].sum())),
         by_label={name: _labels(name, *pair) for name, pair in pairs.items()},
         calibration=calibration,
     )
@@ -110,15 +111,20 @@ def measure(first: Sequence[Grade], second: Sequence[Grade]) -> Agreement:
 
 def _labels(name: str, first: Sequence[str], second: Sequence[str]) -> Labels:
     labels = LABELS[name]
-    weights = "quadratic" if name == "educational" else None
-    alone = len({*first, *second}) == 1  # kappa would be 0 / 0
-    kappa = (
-        1.0 if alone else metrics.cohen_kappa_score(first, second, labels=labels, weights=weights)
-    )
-    f1 = metrics.f1_score(first, second, labels=labels, average=None, zero_division=0.0)
-    counts = metrics.confusion_matrix(first, second, labels=labels)
-    accuracy = float(metrics.accuracy_score(first, second))
-    return Labels(labels, accuracy, float(kappa), tuple(np.asarray(f1).tolist()), counts)
+    rows, columns = (np.array([labels.index(label) for label in side]) for side in (first, second))
+    counts = np.zeros((len(labels),) * 2, int)
+    np.add.at(counts, (rows, columns), 1)
+    given, predicted, right = counts.sum(axis=1), counts.sum(axis=0), np.diag(counts)
+    apart = np.subtract.outer(np.arange(len(labels)), np.arange(len(labels))) ** 2
+    apart = apart if name == "educational" else apart > 0
+    by_chance = (apart * np.outer(given, predicted)).sum() / len(first)
+    kappa = 1 - (apart * counts).sum() / by_chance if by_chance else 1.0  # one label, on both sides
+    f1 = _f1(right, given, predicted)
+    return Labels(labels, float(right.sum() / len(first)), float(kappa), tuple(f1.tolist()), counts)
+
+
+def _f1(right: ArrayLike, given: ArrayLike, predicted: ArrayLike) -> np.ndarray:
+    return np.asarray(2 * np.divide(right, np.maximum(np.add(given, predicted), 1)))
 
 
 def summary(first: Sequence[Grade], second: Sequence[Grade]) -> float:
