@@ -19,6 +19,7 @@ import itertools
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,8 +35,9 @@ from cpt_jax.directories import whole_file
 from cpt_jax.finetune import fit
 from cpt_jax.finetune.batches import Shapes, TrainingOrder
 from cpt_jax.finetune.encode import open_vocabulary
-from cpt_jax.finetune.examples import SPLITS, Settings, Split
+from cpt_jax.finetune.examples import Settings, Split
 from cpt_jax.finetune.program import Programs
+from cpt_jax.finetune.rows import Row
 from cpt_jax.model import hub
 from cpt_jax.parsing import parse_change
 from cpt_jax.seeds import hash_seed
@@ -141,7 +143,7 @@ def train(records: Sequence[Graded], model: str, settings: Settings, out: Path, 
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileExistsError(f"{out}: exists and is not empty; it is not overwritten")
-    by_split: dict[Split, list[Graded]] = {split: [] for split in SPLITS}
+    by_split: dict[Split, list[Graded]] = {"train": [], "dev": [], "test": []}
     for record in records:
         by_split[split_of(record.article, seed)].append(record)
     if empty := [split for split, members in by_split.items() if not members]:
@@ -157,7 +159,7 @@ def train(records: Sequence[Graded], model: str, settings: Settings, out: Path, 
             f"{spec.max_position_embeddings}"
         )
     network = grader.make_network(spec, hub.load_params(model, spec, head_key=jax.random.key(0)))
-    rows = {
+    rows: dict[Split, list[Row]] = {
         split: grader.rows_of(
             [m.text for m in members],
             vocabulary,
@@ -201,7 +203,7 @@ def train(records: Sequence[Graded], model: str, settings: Settings, out: Path, 
 
 def score(
     directory: Path, records: Path, out: Path, batch: int, say: Callable[[str], None]
-) -> dict[str, int]:
+) -> Counter[str]:
     """Grades all records under a directory; returns how many were read, written and set aside.
 
     Raises:
@@ -216,13 +218,12 @@ def score(
     one = grader.Grader(directory, batch)
     mark = {"grader": sha256(directory / grader.HEADS)}
     _check_mark(out / "grader.json", mark)
-    counts, start = dict.fromkeys(("read", "written", "aside"), 0), time.monotonic()
+    counts, start = Counter(read=0, written=0, aside=0), time.monotonic()
     for number, file in enumerate(files, 1):
         name = file.relative_to(records)
         if (out / name).exists():
             continue
-        of_file = _score_file(one, file, out / name, out / "aside" / f"{name}")
-        counts = {key: counts[key] + of_file[key] for key in counts}
+        counts.update(_score_file(one, file, out / name, out / "aside" / f"{name}"))
         rate = counts["read"] / (time.monotonic() - start)
         say(f"file {number} of {len(files)}: {counts['read']:,} records, {rate:,.0f} a second")
     return counts
@@ -250,8 +251,8 @@ def whole_lines(target: Path) -> Iterator[Callable[[str], Any]]:
             yield lambda text: packed.write(text.encode())
 
 
-def _score_file(one: grader.Grader, file: Path, target: Path, aside: Path) -> dict[str, int]:
-    counts = dict.fromkeys(("read", "written", "aside"), 0)
+def _score_file(one: grader.Grader, file: Path, target: Path, aside: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
     kept: list[str] = []
     with whole_lines(target) as write:
         lines = lines_of(file)
