@@ -13,16 +13,14 @@ Exit codes: 0 done; 1 something outside (a full disk); 2 refused, nothing comput
 """
 
 import argparse
-import contextlib
-import gzip
 import itertools
 import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -30,6 +28,7 @@ import numpy as np
 from cpt_jax import memory, provenance
 from cpt_jax.curate import agreement, grader
 from cpt_jax.curate.grades import Grade, grade_of
+from cpt_jax.curate.records import files_of, lines_of, record_of, set_aside, whole_lines
 from cpt_jax.data.sources import sha256
 from cpt_jax.directories import whole_file
 from cpt_jax.finetune import fit
@@ -56,48 +55,6 @@ class Graded(NamedTuple):
     article: str
     text: str
     grade: Grade
-
-
-def files_of(directory: Path) -> list[Path]:
-    """The record files under a directory, sorted.
-
-    Raises: NotADirectoryError, ValueError where there is none.
-    """
-    if not directory.is_dir():
-        raise NotADirectoryError(f"{directory}: no such directory")
-    files = sorted(
-        path for pattern in ("*.jsonl", "*.jsonl.gz") for path in directory.rglob(pattern)
-    )
-    if not files:
-        raise ValueError(f"{directory}: no file .jsonl or .jsonl.gz under it")
-    return files
-
-
-def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, from 1, unpacked; blank ones are passed over."""
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield number, line
-
-
-def record_of(line: bytes) -> dict[str, Any]:
-    """The record in a line.
-
-    Raises:
-      ValueError: it is none, or has no text; says why, without quoting any.
-    """
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ValueError("not JSON") from None
-    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        raise ValueError("no record: an object with a text is wanted")
-    if not isinstance(record.setdefault("metadata", {}), dict):
-        raise ValueError("metadata: not an object")
-    if not record["text"].strip():
-        raise ValueError("empty text")
-    return record
 
 
 def read_graded(directory: Path) -> list[Graded]:
@@ -239,18 +196,6 @@ def _check_mark(path: Path, mark: Mapping[str, str]) -> None:
         file.write(json.dumps(mark) + "\n")
 
 
-@contextlib.contextmanager
-def whole_lines(target: Path) -> Iterator[Callable[[str], Any]]:
-    """What writes to a file that is there whole or not at all, packed where it ends in .gz."""
-    with whole_file(target) as file:
-        if target.suffix != ".gz":
-            yield file.write
-            return
-        # Without the time, which gzip notes: the same records give the same bytes.
-        with gzip.GzipFile(fileobj=file.buffer, mode="wb", filename="", mtime=0) as packed:
-            yield lambda text: packed.write(text.encode())
-
-
 def _score_file(one: grader.Grader, file: Path, target: Path, aside: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     kept: list[str] = []
@@ -262,8 +207,7 @@ def _score_file(one: grader.Grader, file: Path, target: Path, aside: Path) -> Co
                 try:
                     records.append(record_of(line))
                 except ValueError as error:
-                    reason = {"file": file.name, "line": number, "reason": str(error)}
-                    kept.append(json.dumps({**reason, "raw": line.decode("utf-8", "replace")}))
+                    kept.append(set_aside(file, number, line, str(error)))
             grades = one.grade([record["text"] for record in records]) if records else []
             for record, grade in zip(records, grades, strict=True):
                 record["metadata"] |= grade._asdict()
@@ -272,7 +216,7 @@ def _score_file(one: grader.Grader, file: Path, target: Path, aside: Path) -> Co
             counts["written"] += len(records)
         if kept:  # before the file that says that this one is done
             with whole_lines(aside) as write_aside:
-                write_aside("".join(f"{line}\n" for line in kept))
+                write_aside("".join(kept))
         counts["aside"] = len(kept)
     return counts
 

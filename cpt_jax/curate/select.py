@@ -1,0 +1,408 @@
+"""Graded paragraphs to documents of a mixture: what is taken, and how many times.
+
+    python -m cpt_jax.curate.select --rules rules.yaml --records scored/       # only the report
+    python -m cpt_jax.curate.select --rules rules.yaml --records scored/ --out selected/
+    python -m cpt_jax.data.prepare --input 'selected/**/*.jsonl*' --repeat-field repeat ...
+
+Nothing is copied: a document carries its factor as ``repeat``, and `data.prepare` gives it so many
+copies in an epoch, far from each other; of a fraction, by a draw of its own. Two passes over the
+records: the report is there before anything is written. See `Rules` for what a file of rules may
+say. Paragraphs that are not taken are counted; lines that are none, and records that a rule cannot
+judge, go to aside/ with a reason: read = taken + left out + set aside.
+
+Exit codes: 0 done; 1 something outside (a full disk); 2 refused, nothing written.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from cpt_jax.curate.grades import Grade, grade_of
+from cpt_jax.curate.records import files_of, lines_of, record_of, set_aside, whole_lines
+from cpt_jax.directories import whole_file
+from cpt_jax.pages.blocks import Block, Heading, Items, Paragraph, Table, markdown
+from cpt_jax.parsing import parse_as
+
+REPORT, ASIDE = "selection.md", "aside"
+MOST_SHOWN = 10  # documents of the report's last table
+MOST_COPIES = 10_000  # that `data.prepare` would be asked for
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeat:
+    """How many times a paragraph is taken that is of such a content and domain; empty: of any."""
+
+    factor: float
+    content: tuple[str, ...] = ()
+    domain: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """Articles of which at most that share of the paragraphs is good, and more than the one before.
+
+    Attributes:
+      upto: the share, above 0 and at most 1.
+      factor: how many times such an article is taken.
+    """
+
+    upto: float
+    factor: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ByShare:
+    """How many times an article is taken, by the share of its paragraphs that are good.
+
+    Attributes:
+      good: the educational value from which a paragraph is.
+      between: of shares above 0 and below 1, rising.
+      none: the factor where no paragraph is good.
+      all: where every one is.
+    """
+
+    good: float
+    between: tuple[Share, ...]
+    none: float = 0.0
+    all: float = 1.0
+
+    def factor(self, good: int, paragraphs: int) -> float:
+        """The factor of an article."""
+        if good in (0, paragraphs):
+            return self.none if good == 0 else self.all
+        return next(each.factor for each in self.between if good <= each.upto * paragraphs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What is taken, and how many times.
+
+    Attributes:
+      least: the educational value below which a paragraph is left out; None: none is.
+      repeats: the first that fits a paragraph counts; where none does it is taken once.
+      by_share: how many times the paragraphs of an article are taken.
+      most: no factor is above it.
+      join: paragraphs of an article that are taken become one document, in their order, with an
+        empty line between them; they must follow one another in a file.
+    """
+
+    least: float | None = None
+    repeats: tuple[Repeat, ...] = ()
+    by_share: ByShare | None = None
+    most: float | None = None
+    join: bool = False
+
+    def faults(self) -> list[str]:
+        """What cannot be meant."""
+        faults = []
+        factors = {f"repeats[{i}].factor": each.factor for i, each in enumerate(self.repeats)}
+        if self.by_share:
+            shares = [each.upto for each in self.by_share.between]
+            if shares != sorted(set(shares)) or not shares or not 0 < shares[0] <= shares[-1] == 1:
+                faults.append(f"by_share.between: {shares} do not rise from above 0 to 1")
+            factors |= {
+                f"by_share.between[{i}].factor": each.factor
+                for i, each in enumerate(self.by_share.between)
+            }
+            factors |= {"by_share.none": self.by_share.none, "by_share.all": self.by_share.all}
+            if self.repeats:
+                faults.append("repeats, by_share: two rules for one factor; give one of them")
+        if self.join and self.repeats:
+            faults.append("repeats, join: a factor for each paragraph, and one document of all")
+        if self.most is not None:
+            factors["most"] = self.most
+        faults += [
+            f"{name}: {factor} is not from 0 to {MOST_COPIES:,}"
+            for name, factor in factors.items()
+            if not 0 <= factor <= MOST_COPIES
+        ]
+        for i, each in enumerate(self.repeats):
+            grade = {"educational": 1, "content": "other", "domain": "other"}
+            for name in ("content", "domain"):
+                for label in getattr(each, name):
+                    try:
+                        grade_of({**grade, name: label})
+                    except ValueError as error:
+                        faults.append(f"repeats[{i}].{error}")
+        values = {"least": self.least, "by_share.good": self.by_share and self.by_share.good}
+        for name, value in values.items():
+            if value is not None and not 1 <= value <= 5:
+                faults.append(f"{name}: {value} is not from 1 to 5")
+        return faults
+
+
+def read_rules(path: Path) -> Rules:
+    """The rules in a YAML file.
+
+    Raises:
+      FileNotFoundError: no such file.
+      ValueError: what is wrong with it, all of it.
+    """
+    try:
+        value = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not YAML: {error}") from None
+    faults: list[str] = []
+    rules: Rules = parse_as(Rules, value, path.name, faults)
+    faults = faults or [f"{path.name}.{fault}" for fault in rules.faults()]
+    if faults:
+        raise ValueError(f"{path}:\n" + "\n".join(faults))
+    return rules
+
+
+class Judged(NamedTuple):
+    """A record that the rules can judge.
+
+    Attributes:
+      source, article: whose it is.
+      words: of its text.
+      wanted: whether it is as good as `Rules.least` asks.
+    """
+
+    record: dict[str, Any]
+    grade: Grade
+    source: str
+    article: str
+    words: int
+    wanted: bool
+
+
+class Article(NamedTuple):
+    """How many of an article's paragraphs there are, and how many are good."""
+
+    paragraphs: int = 0
+    good: int = 0
+
+
+class Plan:
+    """What is taken of all records, and how many times; from a first pass over them.
+
+    Args:
+      rules: by which.
+      records: the directory.
+
+    Attributes:
+      counts: records read, taken, left out and set aside.
+      documents, words: by source: of all records; taken; taken, times their factors.
+
+    Raises:
+      ValueError: there are no records, or the paragraphs of an article that are to be joined do not
+        follow one another.
+    """
+
+    def __init__(self, rules: Rules, records: Path):
+        self.rules, self.files, self.root = rules, files_of(records), records
+        self._articles: defaultdict[tuple[str, str], Article] = defaultdict(Article)
+        needed = rules.by_share is not None or rules.join
+        if needed:
+            self._count_articles()
+        self.counts = Counter(read=0, taken=0, left_out=0, set_aside=0)
+        self.documents: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        self.words: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        self.by_factor: Counter[float] = Counter()  # words taken, times the factor
+        self.most: list[tuple[float, str]] = []  # the highest factors, and ids
+        for file in self.files:
+            for number, line in lines_of(file):
+                self._note(self.judge(file, number, line))
+
+    def judge(self, file: Path, number: int, line: bytes) -> Judged | str:
+        """A record, or why it is set aside."""
+        try:
+            record = record_of(line)
+            grade = grade_of(record["metadata"])
+        except ValueError as error:
+            return str(error)
+        article = record["metadata"].get("article")
+        if not isinstance(article, str) and (self.rules.join or self.rules.by_share):
+            return "no article"
+        return Judged(
+            record,
+            grade,
+            str(record["metadata"].get("source", "")),
+            str(article),
+            len(record["text"].split()),
+            self.rules.least is None or grade.educational >= self.rules.least,
+        )
+
+    def factor(self, judged: Judged) -> float:
+        """How many times a record is taken: 0 where it is left out."""
+        rules = self.rules
+        if not judged.wanted:
+            return 0.0
+        factor = 1.0
+        if rules.by_share:
+            article = self._articles[judged.source, judged.article]
+            factor = rules.by_share.factor(article.good, article.paragraphs)
+        for each in rules.repeats:
+            if each.content and judged.grade.content not in each.content:
+                continue
+            if not each.domain or judged.grade.domain in each.domain:
+                factor = each.factor
+                break
+        return factor if rules.most is None else min(factor, rules.most)
+
+    def _count_articles(self) -> None:
+        good = self.rules.by_share.good if self.rules.by_share else math.inf
+        for file in self.files:
+            last = None
+            for number, line in lines_of(file):
+                judged = self.judge(file, number, line)
+                if isinstance(judged, str):
+                    continue
+                key = judged.source, judged.article
+                if self.rules.join and key != last and key in self._articles:
+                    raise ValueError(
+                        f"{file}:{number}: article {judged.article!r} again; to be joined its "
+                        "paragraphs must follow one another in one file"
+                    )
+                last, seen = key, self._articles[key]
+                here = judged.grade.educational >= good
+                self._articles[key] = Article(seen.paragraphs + 1, seen.good + here)
+
+    def _note(self, judged: Judged | str) -> None:
+        self.counts["read"] += 1
+        if isinstance(judged, str):
+            self.counts["set_aside"] += 1
+            return
+        factor = self.factor(judged)
+        self.counts["taken" if factor > 0 else "left_out"] += 1
+        times = (1.0, float(factor > 0), factor)
+        for i, weight in enumerate(times):
+            self.documents[judged.source][i] += weight
+            self.words[judged.source][i] += weight * judged.words
+        if factor > 0:
+            self.by_factor[factor] += round(factor * judged.words)
+            named = str(judged.record.get("id", ""))
+            self.most = sorted([*self.most, (-factor, named)])[:MOST_SHOWN]
+
+    def report(self) -> list[Block]:
+        """What is taken, before it is."""
+        total = sum(self.by_factor.values()) or 1
+        rows = [
+            [source or "(none)", *(f"{n:,.0f}" for n in self.documents[source][:2])]
+            + [f"{n:,.0f}" for n in self.words[source]]
+            + [f"{self.words[source][2] / max(self.words[source][1], 1):.2f}"]
+            for source in sorted(self.words)
+        ]
+        factors = [
+            [f"{factor:g}", f"{words:,}", f"{100 * words / total:.1f} %"]
+            for factor, words in sorted(self.by_factor.items(), reverse=True)
+        ]
+        most = [[name, f"{-factor:g}"] for factor, name in self.most]
+        said = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in self.counts.items())
+        head = ["source", "paragraphs", "taken", "words", "taken", "with repeats", "epochs"]
+        return [
+            Paragraph(f"Records: {said}."),
+            Table(head, rows),
+            Heading("By factor"),
+            Table(["times taken", "words with repeats", "share"], factors),
+            Heading("Most repeated"),
+            Table(["id", "times taken"], most),
+            Items(
+                ["Epochs: how often a word that is taken is seen while the others are seen once."]
+            ),
+        ]
+
+
+def write(plan: Plan, out: Path) -> None:
+    """Writes what is taken, a file for each file, the report, and what is set aside.
+
+    Raises:
+      ValueError: ``out`` lies in the records' directory, or the other way round.
+      OSError: a file cannot be written; those that are there are whole.
+    """
+    inner, outer = out.resolve(), plan.root.resolve()
+    if inner.is_relative_to(outer) or outer.is_relative_to(inner):
+        raise ValueError(f"{out}: within {plan.root}, or around it; what is written would be read")
+    for file in plan.files:
+        name = file.relative_to(plan.root)
+        kept: list[str] = []
+        with whole_lines(out / name) as put:
+            for document in _documents(plan, file, kept):
+                put(json.dumps(document, ensure_ascii=False) + "\n")
+        if kept:
+            with whole_lines(out / ASIDE / name) as put_aside:
+                put_aside("".join(kept))
+    with whole_file(out / REPORT) as page:
+        page.write(markdown(plan.report(), "Selection"))
+
+
+def _documents(plan: Plan, file: Path, kept: list[str]) -> Iterator[dict[str, Any]]:
+    """What is taken of a file; what is set aside goes to ``kept``."""
+    together: list[Judged] = []
+    for number, line in lines_of(file):
+        judged = plan.judge(file, number, line)
+        if isinstance(judged, str):
+            kept.append(set_aside(file, number, line, judged))
+            continue
+        if not plan.factor(judged):
+            continue
+        if not plan.rules.join:
+            yield {**judged.record, "repeat": plan.factor(judged)}
+            continue
+        if together and _key(together[0]) != _key(judged):
+            yield _joined(plan, together)
+            together = []
+        together.append(judged)
+    if together:
+        yield _joined(plan, together)
+
+
+def _key(judged: Judged) -> tuple[str, str]:
+    return judged.source, judged.article
+
+
+def _joined(plan: Plan, paragraphs: Sequence[Judged]) -> dict[str, Any]:
+    """The document of an article; its metadata is what its paragraphs have in common."""
+    first = paragraphs[0].record["metadata"]
+    common: Mapping[str, Any] = {
+        name: value
+        for name, value in first.items()
+        if all(each.record["metadata"].get(name) == value for each in paragraphs)
+    }
+    return {
+        "text": "\n\n".join(each.record["text"] for each in paragraphs),
+        "id": paragraphs[0].article,
+        "metadata": {**common, "paragraphs": len(paragraphs)},
+        "repeat": plan.factor(paragraphs[0]),
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Reports and, where it is said to what, writes; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m cpt_jax.curate.select",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--rules", type=Path, required=True, help="a YAML file (docs/curate.md)")
+    parser.add_argument("--records", type=Path, required=True, help="directory of graded records")
+    parser.add_argument("--out", type=Path, help="where documents go; without, only the report")
+    options = parser.parse_args(arguments)
+    try:
+        if options.out is not None and options.out.exists() and any(options.out.iterdir()):
+            raise FileExistsError(f"{options.out}: exists and is not empty; it is not overwritten")
+        plan = Plan(read_rules(options.rules), options.records)
+        print(markdown(plan.report()))
+        if options.out is not None:
+            write(plan, options.out)
+    except (ValueError, FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
