@@ -45,7 +45,9 @@ def record_of(line: bytes) -> dict[str, Any]:
       ValueError: it is none, or has no text; says why, without quoting any.
     """
     try:
-        record = json.loads(line)
+        record = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
