@@ -39,7 +39,7 @@ class Result(NamedTuple):
       dev: metrics at the best step.
       best_step: steps taken when the metric was highest, the first of such.
       steps: taken in all; fewer than planned where it was stopped.
-      seconds: of its group.
+      seconds: its share of its group's.
       losses: the mean of each step's batch.
       evaluations: steps taken and dev metrics, of each time that the dev split was scored.
       predictions: of the test rows, by the parameters of the best step.
@@ -209,10 +209,11 @@ class Group:
             if not any(self._active):
                 break
         del state
-        results = self._results()
+        results = list(self._results())
         self._progress.close()
+        seconds = (time.monotonic() - start) / len(self._seeds)
         for result in results:
-            yield result._replace(seconds=time.monotonic() - start)
+            yield result._replace(seconds=seconds)
 
     def _count(self, batch: Batch) -> None:
         """Counts a step's tokens, of seeds that are still trained."""
