@@ -8,7 +8,8 @@ import pytest
 import yaml
 from tiny_run import tokenizer
 
-from cpt_jax.curate.select import ByShare, Repeat, Rules, Share, main, read_rules
+from cpt_jax.curate.rules import ByShare, Repeat, Rules, Share, read_rules
+from cpt_jax.curate.select import main
 from cpt_jax.data.prepare import prepare
 
 # SPEC section 7: 0 % excluded; 1-25 % x4.3; 26-50 % x8.5; 51-75 % x12.8; 76-99 % x21.3; 100 % x34.1
