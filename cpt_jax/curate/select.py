@@ -6,7 +6,7 @@
 
 Nothing is copied: a document carries its factor as ``repeat``, and `data.prepare` gives it so many
 copies in an epoch, far from each other; of a fraction, by a draw of its own. Two passes over the
-records: the report is there before anything is written. See `rules.Rules` for what a file of rules may
+records: the report is there before anything is written. `rules.Rules` is what a file of rules may
 say. Paragraphs that are not taken are counted; lines that are none, and records that a rule cannot
 judge, go to aside/ with a reason: read = taken + left out + set aside.
 
