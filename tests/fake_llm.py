@@ -1,0 +1,140 @@
+"""An endpoint that speaks the protocol of chat completions, and fails as it is told to.
+
+Grades follow from the text alone: `expected`. What it does to a text the text says itself: words
+such as !429 or !reset, each done once, in their order, before the text is answered.
+"""
+
+import hashlib
+import json
+import re
+import socket
+import struct
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+CONTENTS = ("clinical_case", "study", "review", "other")
+DOMAINS = ("clinical", "biomedical", "other")
+
+
+def expected(text: str) -> dict[str, Any]:
+    """The grades of a text."""
+    digest = hashlib.md5(text.encode()).digest()
+    return {
+        "educational": 1 + digest[0] % 5,
+        "content": CONTENTS[digest[1] % 4],
+        "domain": DOMAINS[digest[2] % 3],
+    }
+
+
+class Server(ThreadingHTTPServer):
+    """Counts what it did.
+
+    Attributes:
+      answered: texts whose answer was sent: what is paid for.
+      seen: requests, by text.
+      bodies: of the requests.
+      keys: Authorization headers that came.
+      delay: seconds before an answer.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, delay: float = 0.0):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answered: list[str] = []
+        self.seen: dict[str, int] = {}
+        self.bodies: list[dict] = []
+        self.keys: set[str | None] = set()
+        self.delay, self.guard = delay, threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """Of the endpoint."""
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+    def do_POST(self) -> None:
+        """Answers, or fails."""
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        text = body["messages"][-1]["content"]
+        with self.server.guard:
+            turn = self.server.seen.get(text, 0)
+            self.server.seen[text] = turn + 1
+            self.server.bodies.append(body)
+            self.server.keys.add(self.headers["authorization"])
+        if self.path != "/v1/chat/completions":
+            self.reply(404, {"error": {"code": "no_such_path"}})
+            return
+        faults = re.findall(r"!(\w+)", text)
+        time.sleep(self.server.delay)
+        if "always" in faults:
+            self.fail(faults[faults.index("always") + 1], text)
+        elif turn < len(faults):
+            self.fail(faults[turn], text)
+        else:
+            self.answer(text, json.dumps(expected(text)))
+
+    def fail(self, fault: str, text: str) -> None:
+        """Does as a text says."""
+        if fault == "reset":
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+            self.close_connection = True
+        elif fault == "slow":
+            time.sleep(3)
+            self.close_connection = True
+        elif fault == "truncated":
+            whole = json.dumps(self.completion(json.dumps(expected(text)))).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(whole)))
+            self.end_headers()
+            self.wfile.write(whole[: len(whole) // 2])
+            self.close_connection = True
+        elif fault == "nonsense":
+            self.reply(200, {"choices": []})
+        elif fault == "prose":
+            self.answer(text, "I would say it is rather good.")
+        elif fault == "range":
+            self.answer(text, json.dumps(expected(text) | {"educational": 9}))
+        elif fault == "half":
+            self.answer(text, json.dumps(expected(text) | {"educational": 3.5}))
+        elif fault == "extra":
+            self.answer(text, json.dumps(expected(text) | {"why": "because"}))
+        elif fault == "fenced":
+            self.answer(text, f"```json\n{json.dumps(expected(text))}\n```")
+        else:
+            headers = {"retry-after": "0.2"} if fault == "429" else {}
+            self.reply(int(fault), {"error": {"code": "asked_for", "message": text}}, headers)
+
+    def completion(self, said: str) -> dict[str, Any]:
+        """The body of an answer."""
+        usage = {"prompt_tokens": 100, "completion_tokens": 20}
+        return {"choices": [{"message": {"content": said}}], "usage": usage}
+
+    def answer(self, text: str, said: str) -> None:
+        """Sends it, and notes that it was."""
+        self.reply(200, self.completion(said))
+        with self.server.guard:
+            self.server.answered.append(text)
+
+    def reply(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
+        """A status with a JSON body."""
+        raw = json.dumps(value).encode()
+        self.send_response(status)
+        for name, content in {"content-length": str(len(raw)), **(headers or {})}.items():
+            self.send_header(name, content)
+        self.end_headers()
+        self.wfile.write(raw)
