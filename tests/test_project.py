@@ -178,7 +178,8 @@ def test_wheel_holds_cpt_jax_only(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     ours = {name for name in names if not re.match(r"cpt_jax-[\w.]+\.dist-info/", name)}
-    files = [*MODULES, *PACKAGE.rglob("*.css"), *PACKAGE.rglob("*.json")]
+    others = (path for kind in ("css", "json", "txt") for path in PACKAGE.rglob(f"*.{kind}"))
+    files = [*MODULES, *others]
     assert ours == {str(path.relative_to(REPO)) for path in files}
     assert any(name.endswith("/LICENSE") for name in names)
 
