@@ -198,7 +198,15 @@ def survey(records: Path, tokenizer: str | None = None, samples: int = 0) -> Sur
     files = files_of(records)
     found = Survey(tokenizer, samples)
     for file in files:
-        aside = ASIDE in file.relative_to(records).parts[:-1]
-        for _, line in lines_of(file):
-            found.note_aside(line) if aside else found.note(line)
+        if not _is_aside(file, records):
+            for _, line in lines_of(file):
+                found.note(line)
+    for file in sorted({*records.rglob("*.jsonl"), *records.rglob("*.jsonl.gz")}):
+        if _is_aside(file, records):
+            for _, line in lines_of(file):
+                found.note_aside(line)
     return found
+
+
+def _is_aside(file: Path, records: Path) -> bool:
+    return ASIDE in file.relative_to(records).parts[:-1]
