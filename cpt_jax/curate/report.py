@@ -56,6 +56,7 @@ def _bars(title: str, names: Sequence[str], counts: np.ndarray, label: str) -> s
         figure = Figure(figsize=(svg.WIDTH, 2.4), layout="constrained")
         axes = figure.add_subplot()
         places = range(len(counts))
+        axes.set_axisbelow(True)
         axes.bar(places, counts, width=0.85, color=svg.SERIES[0])
         step = max(1, len(names) // 7)
         axes.set_xticks(list(places)[::step], names[::step])
