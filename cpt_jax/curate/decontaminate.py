@@ -27,13 +27,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpt_jax.curate.records import files_of, lines_of, record_of, set_aside, whole_lines
+from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of, set_aside, whole_lines
 from cpt_jax.directories import whole_file
 from cpt_jax.finetune.tasks import TASKS, find
 from cpt_jax.finetune.tasks.loading import load, text_of
 from cpt_jax.pages.blocks import Block, Heading, Items, Paragraph, Table, markdown
 
-REPORT, ASIDE = "decontamination.md", "aside"
+REPORT = "decontamination.md"
 N, LEAST = 13, 6  # words
 MOST_SHOWN = 20  # ids of the report
 # Of a polynomial hash over words, odd: every word's power of it counts.

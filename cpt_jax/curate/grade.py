@@ -33,7 +33,7 @@ from cpt_jax.curate import agreement
 from cpt_jax.curate.client import Client, Endpoint, Refused, Unanswered, answer_of
 from cpt_jax.curate.grades import CONTENTS, DOMAINS, SCORES, Grade, grade_of
 from cpt_jax.curate.journal import Journal
-from cpt_jax.curate.records import files_of, lines_of, record_of, set_aside, whole_lines
+from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of, set_aside, whole_lines
 from cpt_jax.lock import say
 from cpt_jax.parsing import parse_as, parse_change
 from cpt_jax.seeds import hash_seed
@@ -272,7 +272,7 @@ def write_graded(job: Job, journal: Journal) -> Counter[str]:
                 put(json.dumps(record, ensure_ascii=False) + "\n")
                 counts["graded"] += 1
         counts["set_aside"] += len(kept)
-        target = job.out / "aside" / name
+        target = job.out / ASIDE / name
         if kept:
             with whole_lines(target) as put_aside:
                 put_aside("".join(kept))

@@ -28,7 +28,7 @@ import numpy as np
 from cpt_jax import memory, provenance
 from cpt_jax.curate import agreement, grader
 from cpt_jax.curate.grades import Grade, grade_of
-from cpt_jax.curate.records import files_of, lines_of, record_of, set_aside, whole_lines
+from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of, set_aside, whole_lines
 from cpt_jax.data.sources import sha256
 from cpt_jax.directories import whole_file
 from cpt_jax.finetune import fit
@@ -180,7 +180,7 @@ def score(
         name = file.relative_to(records)
         if (out / name).exists():
             continue
-        counts.update(_score_file(one, file, out / name, out / "aside" / f"{name}"))
+        counts.update(_score_file(one, file, out / name, out / ASIDE / name))
         rate = counts["read"] / (time.monotonic() - start)
         say(f"file {number} of {len(files)}: {counts['read']:,} records, {rate:,.0f} a second")
     return counts

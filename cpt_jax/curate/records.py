@@ -14,16 +14,21 @@ from typing import Any
 
 from cpt_jax.directories import whole_file
 
+ASIDE = "aside"  # the folder, in what a step writes, of records that it could not go on with
+
 
 def files_of(directory: Path) -> list[Path]:
-    """The record files under a directory, sorted.
+    """The record files under a directory, sorted, but what an earlier step set aside there.
 
     Raises: NotADirectoryError, ValueError where there is none.
     """
     if not directory.is_dir():
         raise NotADirectoryError(f"{directory}: no such directory")
     files = sorted(
-        path for pattern in ("*.jsonl", "*.jsonl.gz") for path in directory.rglob(pattern)
+        path
+        for pattern in ("*.jsonl", "*.jsonl.gz")
+        for path in directory.rglob(pattern)
+        if ASIDE not in path.relative_to(directory).parts[:-1]
     )
     if not files:
         raise ValueError(f"{directory}: no file .jsonl or .jsonl.gz under it")

@@ -2,7 +2,7 @@
 
     python -m cpt_jax.curate.select --rules rules.yaml --records scored/       # only the report
     python -m cpt_jax.curate.select --rules rules.yaml --records scored/ --out selected/
-    python -m cpt_jax.data.prepare --input 'selected/**/*.jsonl*' --repeat-field repeat ...
+    python -m cpt_jax.data.prepare --input 'selected/*.jsonl*' --repeat-field repeat ...
 
 Nothing is copied: a document carries its factor as ``repeat``, and `data.prepare` gives it so many
 copies in an epoch, far from each other; of a fraction, by a draw of its own. Two passes over the
@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpt_jax.curate.grades import Grade, grade_of
-from cpt_jax.curate.records import files_of, lines_of, record_of, set_aside, whole_lines
+from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of, set_aside, whole_lines
 from cpt_jax.curate.rules import Rules, read_rules
 from cpt_jax.directories import whole_file
 from cpt_jax.pages.blocks import Block, Heading, Items, Paragraph, Table, markdown
 
-REPORT, ASIDE = "selection.md", "aside"
+REPORT = "selection.md"
 MOST_SHOWN = 10  # documents of the report's last table
 
 

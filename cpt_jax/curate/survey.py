@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cpt_jax.curate.grades import Grade, grade_of
-from cpt_jax.curate.records import files_of, lines_of, record_of
+from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of
 from cpt_jax.data.prepare import TEMPLATE
 from cpt_jax.data.tokenizer import find_tokenizer, read_tokenizer, template_ids
 
-ASIDE = "aside"
 MOST_PACKED = 200_000  # records of the sample that is packed
 MOST_SHOWN = 1000  # characters of a sample's text
 UNGRADED = ("ungraded", "")
@@ -198,15 +197,10 @@ def survey(records: Path, tokenizer: str | None = None, samples: int = 0) -> Sur
     files = files_of(records)
     found = Survey(tokenizer, samples)
     for file in files:
-        if not _is_aside(file, records):
-            for _, line in lines_of(file):
-                found.note(line)
-    for file in sorted({*records.rglob("*.jsonl"), *records.rglob("*.jsonl.gz")}):
-        if _is_aside(file, records):
+        for _, line in lines_of(file):
+            found.note(line)
+    for folder in records.rglob(ASIDE):
+        for file in sorted({*folder.rglob("*.jsonl"), *folder.rglob("*.jsonl.gz")}):
             for _, line in lines_of(file):
                 found.note_aside(line)
     return found
-
-
-def _is_aside(file: Path, records: Path) -> bool:
-    return ASIDE in file.relative_to(records).parts[:-1]
