@@ -49,7 +49,7 @@ def select(root: Path, rules: dict, out: str | None = "out") -> int:
 
 
 def taken(root: Path, name: str = "0.jsonl") -> list[dict]:
-    raw = (root / "out" / name).read_bytes()
+    raw = (root / "out" / "documents" / name).read_bytes()
     text = gzip.decompress(raw) if name.endswith(".gz") else raw
     return [json.loads(line) for line in text.splitlines()]
 
@@ -145,7 +145,7 @@ def test_prepare_takes_the_factors(tmp_path):
     put(tmp_path / "records" / "0.jsonl", [*records, *others])
     assert select(tmp_path, {"repeats": ENGLISH}) == 0
     manifest = prepare(
-        [str(tmp_path / "out" / "*.jsonl")],
+        [str(tmp_path / "out" / "documents" / "**" / "*.jsonl*")],
         tokenizer(tmp_path / "tokenizer"),
         tmp_path / "data",
         seq_len=32,

@@ -2,7 +2,7 @@
 
     python -m cpt_jax.curate.select --rules rules.yaml --records scored/       # only the report
     python -m cpt_jax.curate.select --rules rules.yaml --records scored/ --out selected/
-    python -m cpt_jax.data.prepare --input 'selected/*.jsonl*' --repeat-field repeat ...
+    python -m cpt_jax.data.prepare --input 'selected/documents/**/*.jsonl*' --repeat-field repeat ...
 
 Nothing is copied: a document carries its factor as ``repeat``, and `data.prepare` gives it so many
 copies in an epoch, far from each other; of a fraction, by a draw of its own. Two passes over the
@@ -28,7 +28,7 @@ from cpt_jax.curate.rules import Rules, read_rules
 from cpt_jax.directories import whole_file
 from cpt_jax.pages.blocks import Block, Heading, Items, Paragraph, Table, markdown
 
-REPORT = "selection.md"
+REPORT, DOCUMENTS = "selection.md", "documents"
 MOST_SHOWN = 10  # documents of the report's last table
 
 
@@ -187,7 +187,7 @@ class Plan:
 
 
 def write(plan: Plan, out: Path) -> None:
-    """Writes what is taken, a file for each file, the report, and what is set aside.
+    """Writes what is taken (documents/, a file for each file), the report, and what is set aside.
 
     Raises:
       ValueError: ``out`` lies in the records' directory, or the other way round.
@@ -199,7 +199,7 @@ def write(plan: Plan, out: Path) -> None:
     for file in plan.files:
         name = file.relative_to(plan.root)
         kept: list[str] = []
-        with whole_lines(out / name) as put:
+        with whole_lines(out / DOCUMENTS / name) as put:
             for document in _documents(plan, file, kept):
                 put(json.dumps(document, ensure_ascii=False) + "\n")
         if kept:
