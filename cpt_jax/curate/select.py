@@ -2,7 +2,7 @@
 
     python -m cpt_jax.curate.select --rules rules.yaml --records scored/       # only the report
     python -m cpt_jax.curate.select --rules rules.yaml --records scored/ --out selected/
-    python -m cpt_jax.data.prepare --input 'selected/documents/**/*.jsonl*' --repeat-field repeat ...
+    python -m cpt_jax.data.prepare --input 'selected/documents/**/*.jsonl*' --repeat-field repeat …
 
 Nothing is copied: a document carries its factor as ``repeat``, and `data.prepare` gives it so many
 copies in an epoch, far from each other; of a fraction, by a draw of its own. Two passes over the
