@@ -112,6 +112,14 @@ def say(text: str, to: TextIO | None = None) -> None:
         pass
 
 
+def tell(text: str) -> None:
+    """Prints to standard output; or not, if nobody reads it any more (``| head -1``)."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        silence(sys.stdout)
+
+
 def silence(stream: IO[Any]) -> None:
     """Sends all that is written to a stream from now on nowhere, as nobody reads it any more.
 

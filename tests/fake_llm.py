@@ -1,7 +1,8 @@
 """An endpoint that speaks the protocol of chat completions, and fails as it is told to.
 
 Grades follow from the text alone: `expected`. What it does to a text the text says itself: words
-such as !429 or !reset, each done once, in their order, before the text is answered.
+such as !429 or !reset, each done once, in their order, before the text is answered; and how, the
+same each time: !prose.
 """
 
 import hashlib
@@ -26,6 +27,16 @@ def expected(text: str) -> dict[str, Any]:
         "content": CONTENTS[digest[1] % 4],
         "domain": DOMAINS[digest[2] % 3],
     }
+
+
+# How a text may be answered, from its grades.
+ANSWERS = {
+    "prose": lambda grades: "I would say it is rather good.",
+    "range": lambda grades: json.dumps(grades | {"educational": 9}),
+    "half": lambda grades: json.dumps(grades | {"educational": 3.5}),
+    "extra": lambda grades: json.dumps(grades | {"why": "because"}),
+    "fenced": lambda grades: f"```json\n{json.dumps(grades)}\n```",
+}
 
 
 class Server(ThreadingHTTPServer):
@@ -77,14 +88,19 @@ class Handler(BaseHTTPRequestHandler):
         if self.path != "/v1/chat/completions":
             self.reply(404, {"error": {"code": "no_such_path"}})
             return
-        faults = re.findall(r"!(\w+)", text)
+        said = re.findall(r"!(\w+)", text)
+        faults = [one for one in said if one not in ANSWERS]
+        ways = [one for one in said if one in ANSWERS]
         time.sleep(self.server.delay)
         if "always" in faults:
             self.fail(faults[faults.index("always") + 1], text)
         elif turn < len(faults):
             self.fail(faults[turn], text)
         else:
-            self.answer(text, json.dumps(expected(text)))
+            way = ANSWERS[ways[0]] if ways else json.dumps
+            self.reply(200, self.completion(way(expected(text))))
+            with self.server.guard:
+                self.server.answered.append(text)
 
     def fail(self, fault: str, text: str) -> None:
         """Does as a text says."""
@@ -105,16 +121,6 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "nonsense":
             self.reply(200, {"choices": []})
-        elif fault == "prose":
-            self.answer(text, "I would say it is rather good.")
-        elif fault == "range":
-            self.answer(text, json.dumps(expected(text) | {"educational": 9}))
-        elif fault == "half":
-            self.answer(text, json.dumps(expected(text) | {"educational": 3.5}))
-        elif fault == "extra":
-            self.answer(text, json.dumps(expected(text) | {"why": "because"}))
-        elif fault == "fenced":
-            self.answer(text, f"```json\n{json.dumps(expected(text))}\n```")
         else:
             headers = {"retry-after": "0.2"} if fault == "429" else {}
             self.reply(int(fault), {"error": {"code": "asked_for", "message": text}}, headers)
@@ -123,12 +129,6 @@ class Handler(BaseHTTPRequestHandler):
         """The body of an answer."""
         usage = {"prompt_tokens": 100, "completion_tokens": 20}
         return {"choices": [{"message": {"content": said}}], "usage": usage}
-
-    def answer(self, text: str, said: str) -> None:
-        """Sends it, and notes that it was."""
-        self.reply(200, self.completion(said))
-        with self.server.guard:
-            self.server.answered.append(text)
 
     def reply(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
         """A status with a JSON body."""

@@ -82,6 +82,8 @@ def test_grades_that_agree_and_grades_of_one_kind_alone():
     found = agreement.measure(alone, alone)
     assert np.isnan(found.correlation)
     assert all(one.kappa == 1 for one in found.by_label.values())
+    assert found.by_label["content"].f1 == (0, 1, 0, 0)
+    assert found.by_label["content"].macro_f1 == 1  # of the one label there is
 
 
 def test_a_value_between_two_whole_ones_is_rounded_up_at_the_half():
@@ -94,7 +96,9 @@ def test_a_value_between_two_whole_ones_is_rounded_up_at_the_half():
 
 
 def test_the_page_has_all_figures(tmp_path):
-    text = agreement.write(agreement.measure(drawn(20, 3), drawn(20, 4)), tmp_path)
+    text = agreement.write(
+        agreement.measure(drawn(20, 3), drawn(20, 4)), tmp_path, "that were not trained on"
+    )
     assert (tmp_path / "agreement.md").read_text() == text
     assert "20 records that were not trained on" in text
     page = (tmp_path / "agreement.html").read_text()

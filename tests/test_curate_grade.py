@@ -194,7 +194,7 @@ def test_some_are_asked_twice_and_compared(server, tmp_path, capsys):
     assert main(arguments(tmp_path, server.url, "--again", "0.3")) == 0
     again = len(server.answered) - 100
     assert 15 <= again <= 45  # 30, and more than 3 standard deviations
-    assert f"{again} records" in capsys.readouterr().out
+    assert f"{again} records graded twice" in capsys.readouterr().out
     assert (tmp_path / "out" / "agreement.html").exists()
     assert main(arguments(tmp_path, server.url, "--again", "0.3")) == 0
     assert len(server.answered) == 100 + again

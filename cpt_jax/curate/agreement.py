@@ -39,6 +39,12 @@ class Labels(NamedTuple):
     f1: tuple[float, ...]
     counts: np.ndarray
 
+    @property
+    def macro_f1(self) -> float:
+        """The mean F1 of the labels that are given or predicted somewhere."""
+        there = self.counts.sum(axis=0) + self.counts.sum(axis=1) > 0
+        return float(np.mean(np.array(self.f1)[there]))
+
 
 class Agreement(NamedTuple):
     """Agreement on all grades.
@@ -132,24 +138,30 @@ def summary(first: Sequence[Grade], second: Sequence[Grade]) -> float:
     return float(np.mean([found.kappa for found in measure(first, second).by_label.values()]))
 
 
-def write(found: Agreement, out: Path) -> str:
-    """Writes agreement.md and agreement.html into a directory; returns the Markdown."""
-    text = blocks.markdown(_blocks(found))
-    page = blocks.page("Agreement of the grader with its grades", "", _blocks(found))
+def write(found: Agreement, out: Path, what: str) -> str:
+    """Writes agreement.md and agreement.html into a directory; returns the Markdown.
+
+    Args:
+      found: the agreement.
+      out: the directory.
+      what: which records they are of, to stand after their number.
+    """
+    text = blocks.markdown(_blocks(found, what))
+    page = blocks.page("Agreement of grades", "", _blocks(found, what))
     for suffix, content in ((".md", text), (".html", page)):
         with whole_file(out / f"{NAME}{suffix}") as file:
             file.write(content)
     return text
 
 
-def _blocks(found: Agreement) -> list[blocks.Block]:
+def _blocks(found: Agreement, what: str) -> list[blocks.Block]:
     said = (
-        f"{found.records:,} records that were not trained on. Educational value: correlation "
+        f"{found.records:,} records {what}. Educational value: correlation "
         f"{found.correlation:.3f}, mean absolute error {found.error:.3f}, F1 of {GOOD:g} or more "
         f"{found.good:.3f}."
     )
     rows = [
-        [name, f"{one.accuracy:.3f}", f"{one.kappa:.3f}", f"{np.mean(one.f1):.3f}"]
+        [name, f"{one.accuracy:.3f}", f"{one.kappa:.3f}", f"{one.macro_f1:.3f}"]
         for name, one in found.by_label.items()
     ]
     each = [

@@ -34,7 +34,7 @@ from cpt_jax.curate.client import Client, Endpoint, Refused, Unanswered, answer_
 from cpt_jax.curate.grades import CONTENTS, DOMAINS, SCORES, Grade, grade_of
 from cpt_jax.curate.journal import Journal
 from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of, set_aside, whole_lines
-from cpt_jax.lock import say
+from cpt_jax.lock import say, tell
 from cpt_jax.parsing import parse_as, parse_change
 from cpt_jax.seeds import hash_seed
 
@@ -308,14 +308,14 @@ def run(job: Job, command: str, results: str | None) -> int:
             return 0
         if command == "results":
             counts = read_results(job, journal, results or "")
-            print(", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in counts.items()))
+            tell(", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in counts.items()))
         else:
             ended = asyncio.run(ask_all(job, journal, say))
         counts = write_graded(job, journal)
-        print(", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in counts.items()))
+        tell(", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in counts.items()))
         first, second = twice(journal)
         if len(first) > 1:
-            print(agreement.write(agreement.measure(first, second), job.out))
+            tell(agreement.write(agreement.measure(first, second), job.out, "graded twice"))
         if ended:
             print(f"{ended}; the same command goes on", file=sys.stderr)
         return 1 if counts["without_answer"] else 0

@@ -155,7 +155,7 @@ def train(records: Sequence[Graded], model: str, settings: Settings, out: Path, 
         held_out=found.numbers(),
     )
     grader.save(out, model, spec, jax.tree.map(lambda array: array[0], group.best), about)
-    return agreement.write(found, out)
+    return agreement.write(found, out, "that were not trained on")
 
 
 def score(

@@ -26,6 +26,7 @@ from cpt_jax.curate.grades import Grade, grade_of
 from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of, set_aside, whole_lines
 from cpt_jax.curate.rules import Rules, read_rules
 from cpt_jax.directories import whole_file
+from cpt_jax.lock import tell
 from cpt_jax.pages.blocks import Block, Heading, Items, Paragraph, Table, markdown
 
 REPORT, DOCUMENTS = "selection.md", "documents"
@@ -266,7 +267,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.out is not None and options.out.exists() and any(options.out.iterdir()):
             raise FileExistsError(f"{options.out}: exists and is not empty; it is not overwritten")
         plan = Plan(read_rules(options.rules), options.records)
-        print(markdown(plan.report()))
+        tell(markdown(plan.report()))
         if options.out is not None:
             write(plan, options.out)
     except (ValueError, FileNotFoundError, NotADirectoryError, FileExistsError) as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cpt_jax.finetune import metrics, tasks
 from cpt_jax.finetune.tasks import loading
-from cpt_jax.lock import silence
+from cpt_jax.lock import tell
 from cpt_jax.parsing import parse_change
 
 DATA = "CPT_JAX_TASKS"  # the environment's name of the directory of tasks
@@ -91,10 +91,7 @@ def _train(arguments: Sequence[str]) -> int:
     model = os.path.normpath(options.model) if Path(options.model).exists() else options.model
     ask = run.Ask(task, model, options.data, options.seeds, options.out, options.train_examples)
     for line in run.run(ask):
-        try:
-            print(line, flush=True)
-        except BrokenPipeError:  # `| head -1`: the other seeds are trained all the same
-            silence(sys.stdout)
+        tell(line)  # the other seeds are trained, though nobody reads of them
     return 0 if run.is_complete(ask) else 1
 
 
