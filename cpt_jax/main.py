@@ -55,7 +55,9 @@ def _train(config: Config, workdir: Path, shown: str) -> int:
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a restart does not compile again
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
-    if jax.default_backend() == "cpu":
+    with command.refusing(RuntimeError):  # JAX_PLATFORMS names what there is not
+        platform = jax.default_backend()
+    if platform == "cpu":
         memory.keep_freed()
     try:
         with command.refusing(ValueError, FileNotFoundError):

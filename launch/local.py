@@ -23,6 +23,7 @@ from cpt_jax import lock, peers
 
 _SAYING = threading.Lock()
 PATIENCE = 60.0  # seconds for the others to end, once one has failed
+MOST = 256  # processes of one machine: each keeps a pipe open, and JAX's memory
 
 
 def environment(process: int, processes: int, port: int, devices: int) -> dict[str, str]:
@@ -98,8 +99,8 @@ def main() -> int:
     )
     parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="what each of them runs")
     given = parser.parse_args()
-    if given.n < 1 or given.devices_per_process < 1:
-        parser.error("-n and --devices-per-process are at least 1")
+    if not 1 <= given.n <= MOST or given.devices_per_process < 1:
+        parser.error(f"-n is from 1 to {MOST}, and --devices-per-process at least 1")
     if shutil.which(given.command[0]) is None:
         parser.exit(127, f"error: {given.command[0]}: no such command\n")
     port = peers.free_port()

@@ -1,7 +1,9 @@
 """Bad input on the command line: one message, an exit status, nothing left behind."""
 
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -68,3 +70,15 @@ def test_a_flag_takes_the_whole_numbers_that_a_file_does():
     for text in ("1.5", "long", "inf", "1e"):
         with pytest.raises(ValueError, match="invalid literal"):
             parser.parse(text)
+
+
+@pytest.mark.slow
+def test_a_platform_that_is_not_there_is_refused(repo, tmp_path):
+    command = [sys.executable, "-m", "cpt_jax.main", "--config=configs/demo.py"]
+    command += [f"--workdir={tmp_path / 'run'}"]
+    environment = {**os.environ, "JAX_PLATFORMS": "nonsense"}
+    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "error: Unable to initialize backend 'nonsense'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()

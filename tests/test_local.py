@@ -124,3 +124,11 @@ def test_they_go_on_when_nobody_reads_any_more(repo):
             assert launched.wait(timeout=30) == 0
         finally:
             launched.kill()
+
+
+@pytest.mark.parametrize("processes", [0, -1, 257, 10**6])
+def test_so_many_processes_are_refused(repo, processes):
+    launched = launch("", repo, processes=processes)
+    _, err = launched.communicate(timeout=30)
+    assert launched.returncode == 2
+    assert "-n is from 1 to 256" in err
