@@ -1,5 +1,8 @@
 """Predictions of rows back to answers for examples."""
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 import tiny_tokenizers
@@ -7,7 +10,9 @@ import tiny_tokenizers
 from cpt_jax.finetune.decode import decode
 from cpt_jax.finetune.encode import Encoded, encode
 from cpt_jax.finetune.examples import Annotated, Kind, Settings, Span, Text, Words
+from cpt_jax.finetune.run import dev_scores
 from cpt_jax.finetune.tags import Entity, tag_names, tags_of
+from cpt_jax.finetune.tasks import find
 
 LABELS = ["X", "Y", "Z"]
 SMALL = Settings(max_length=12, stride=4)
@@ -193,3 +198,39 @@ def test_predictions_that_do_not_fit_or_are_not_finite_are_refused(letters):
     outputs[0]["probabilities"][1] = np.inf
     with pytest.raises(ValueError, match=r"^w: .* diverged"):
         decode(words, outputs)
+
+
+def test_a_threshold_lets_more_or_less_through(letters):
+    encoded = encode([Text("1", "a", ())], letters, "multilabel", LABELS, SMALL)
+    outputs = [{"probabilities": np.array([0.2, 0.6, 0.9])}]
+    assert decode(encoded, outputs, 0.1).predicted == (("X", "Y", "Z"),)
+    assert decode(encoded, outputs, 0.7).predicted == (("Z",),)
+    encoded = encode([Annotated("d", "a b c", ())], letters, "spans", ["X"], SMALL)
+    spans = np.array([[0, 0, 0], [1, 1, 0], [2, 2, 0]])
+    outputs = [{"spans": spans, "scores": np.array([1.2, -1.0, -1.2])}]
+    of_text = Span(0, 1, "X"), Span(2, 3, "X"), Span(4, 5, "X")
+    assert decode(encoded, outputs).predicted == (of_text[:1],)
+    # Odds of 1 to 3: log-odds of -1.0986.
+    assert decode(encoded, outputs, 0.25).predicted == (of_text[:2],)
+    assert decode(encoded, outputs, 0.1).predicted == (of_text,)
+
+
+def test_the_threshold_is_the_one_that_does_best_on_dev(letters):
+    """Of three words two are entities; the score between theirs and the third's is -1.1."""
+    gold = (Span(0, 1, "X"), Span(2, 3, "X"))
+    encoded = encode([Annotated("d", "a b c", gold)], letters, "spans", ["X"], SMALL)
+    spans = np.array([[0, 0, 0], [1, 1, 0], [2, 2, 0]])
+    outputs = [{"spans": spans, "scores": np.array([1.2, -0.9, -1.4])}]
+    task = dataclasses.replace(find("emea"), settings=SMALL)
+    even = dev_scores(task, encoded, outputs)
+    assert even["span_f1"] == pytest.approx(2 / 3)
+    assert "threshold" not in even
+    tuned = dataclasses.replace(task, settings=SMALL.changed({"tune_threshold": True}))
+    scores = dev_scores(tuned, encoded, outputs)
+    assert scores["span_f1"] == 1.0
+    # -1 and no other of the grid: 1 / (1 + e).
+    assert scores["threshold"] == pytest.approx(1 / (1 + math.e))
+    assert decode(encoded, outputs, scores["threshold"]).predicted == (gold,)
+    # Where all do alike, it is one half.
+    outputs[0]["scores"] = np.array([9.0, 9.0, -9.0])
+    assert dev_scores(tuned, encoded, outputs)["threshold"] == 0.5

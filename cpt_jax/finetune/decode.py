@@ -1,16 +1,17 @@
 """From what a head predicts of rows to answers for the examples.
 
 - One label: the most probable, of equals the first.
-- Any number of labels: those of a probability above 0.5. None is a prediction like any other:
-  nothing is filled in.
+- Any number of labels: those of a probability above the threshold. None is a prediction like any
+  other: nothing is filled in.
 - Tags: each word's are taken from the window in which it is further from the edge
   (`windows.owners_of`); then the most probable legal sequence over the whole document
   (`tags.legal_path`). A word without a token of its own is part of the entity that goes on on both
   sides of it.
-- Spans: those of a score above 0, each from the window in which it is further from the edge, from
-  the first token of its first word to the first token of its last.
+- Spans: those of a score, in log-odds, above the threshold's, each from the window in which it is
+  further from the edge, from the first token of its first word to the first token of its last.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -23,13 +24,15 @@ from cpt_jax.finetune.predictions import Answer, Predictions
 from cpt_jax.finetune.tags import Entity, entities_of, legal_path, tag_names, tags_of
 from cpt_jax.finetune.windows import owners_of
 
-THRESHOLD = 0.5  # of a probability
+EVEN = 0.5  # the threshold of a probability, unless it is tuned
+# Those it is tuned over, of log-odds -6 to 3; those nearer to one half come first.
+THRESHOLDS = tuple(1 / (1 + math.exp(-odds)) for odds in sorted(np.arange(-6, 3.1, 0.5), key=abs))
 
 # What `predict` of a row's head gives, without the batch's dimension; padding may follow it.
 Output = Mapping[str, np.ndarray]
 
 
-def decode(encoded: Encoded, outputs: Sequence[Output]) -> Predictions:
+def decode(encoded: Encoded, outputs: Sequence[Output], threshold: float = EVEN) -> Predictions:
     """The answers of a split.
 
     Args:
@@ -38,7 +41,8 @@ def decode(encoded: Encoded, outputs: Sequence[Output]) -> Predictions:
         classification, relation, multilabel   probabilities [C]
         tagging   probabilities [L, T], of the tags in the order of `tag_names`
         spans     spans [K, 3]: first word, last word (inclusive), label, all -1 where there is
-                  none; scores [K]: above 0 means predicted
+                  none; scores [K], log-odds
+      threshold: of multilabel and spans: what is more probable is predicted.
 
     Raises:
       ValueError: not an output a row; numbers that are not finite. Names the example.
@@ -46,9 +50,11 @@ def decode(encoded: Encoded, outputs: Sequence[Output]) -> Predictions:
     if len(outputs) != len(encoded.rows):
         raise ValueError(f"predictions of {len(outputs)} rows; there are {len(encoded.rows)}")
     if encoded.kind in ("tagging", "spans"):
-        predicted = list(_of_documents(encoded, outputs))
+        predicted = list(_of_documents(encoded, outputs, threshold))
     else:
-        predicted = [_of_text(encoded, place, output) for place, output in enumerate(outputs)]
+        predicted = [
+            _of_text(encoded, place, output, threshold) for place, output in enumerate(outputs)
+        ]
     return Predictions(
         encoded.kind,
         encoded.labels,
@@ -68,11 +74,11 @@ def gold_of(example: Example, kind: Kind, labels: Sequence[str]) -> Answer:
     return found if kind == "multilabel" else found[0]
 
 
-def _of_text(encoded: Encoded, place: int, output: Output) -> Answer:
+def _of_text(encoded: Encoded, place: int, output: Output, threshold: float) -> Answer:
     probabilities = output["probabilities"]
     _check_finite(encoded, place, probabilities)
     if encoded.kind == "multilabel":
-        return tuple(encoded.labels[c] for c in np.flatnonzero(probabilities > THRESHOLD))
+        return tuple(encoded.labels[c] for c in np.flatnonzero(probabilities > threshold))
     return encoded.labels[int(probabilities.argmax())]
 
 
@@ -82,7 +88,10 @@ def _check_finite(encoded: Encoded, place: int, numbers: np.ndarray) -> None:
         raise ValueError(f"{name}: predictions that are not finite: the training has diverged")
 
 
-def _of_documents(encoded: Encoded, outputs: Sequence[Output]) -> Iterator[Answer]:
+def _of_documents(
+    encoded: Encoded, outputs: Sequence[Output], threshold: float
+) -> Iterator[Answer]:
+    least = math.log(threshold / (1 - threshold))
     row = 0
     for place, document in enumerate(encoded.documents):
         views: list[tuple[View, Output]] = []
@@ -92,7 +101,7 @@ def _of_documents(encoded: Encoded, outputs: Sequence[Output]) -> Iterator[Answe
         if encoded.kind == "tagging":
             entities = _tagged(encoded, place, document, views)
         else:
-            entities = _spans(encoded, place, document, views)
+            entities = _spans(encoded, place, document, views, least)
         yield _answer(encoded.examples[place], document, entities)
 
 
@@ -109,7 +118,11 @@ def _tagged(
 
 
 def _spans(
-    encoded: Encoded, place: int, document: Document, views: Sequence[tuple[View, Output]]
+    encoded: Encoded,
+    place: int,
+    document: Document,
+    views: Sequence[tuple[View, Output]],
+    least: float,
 ) -> list[Entity]:
     firsts = document.alignment.firsts
     windows = [view.window for view, _ in views]
@@ -118,7 +131,7 @@ def _spans(
         spans, scores = output["spans"], output["scores"]
         listed = spans[:, 0] >= 0
         _check_finite(encoded, place, scores[listed])
-        spans = spans[listed & (scores > 0)]
+        spans = spans[listed & (scores > least)]
         first, last = view.words[spans[:, 0]], view.words[spans[:, 1]]
         owners = owners_of(firsts[first], firsts[last] + 1, windows)
         found = np.stack([first, last, spans[:, 2]], axis=1)[owners == number]

@@ -120,6 +120,8 @@ class Settings:
       pooling: what a text's head reads: the first token, or the mean of all.
       dropout: before the last layer of the head; of kind spans, of words and what its LSTMs give.
       positive_weights: of multilabel: each label's positives weigh as much as its negatives.
+      tune_threshold: of multilabel and spans: predicted is what is more probable than that of
+        `decode.THRESHOLDS` which does best on the dev split, not than one half.
       patience: a seed stops after so many evaluations in a row without a better metric; None:
         never.
     """
@@ -138,6 +140,7 @@ class Settings:
     pooling: Literal["cls", "mean"] = "cls"
     dropout: float = 0.0
     positive_weights: bool = False
+    tune_threshold: bool = False
     patience: int | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> "Settings":

@@ -14,7 +14,7 @@ from flax import nnx
 
 from cpt_jax import memory, provenance
 from cpt_jax.finetune import baselines, fit, metrics, predictions, results, significance
-from cpt_jax.finetune.decode import decode
+from cpt_jax.finetune.decode import EVEN, THRESHOLDS, Output, decode
 from cpt_jax.finetune.encode import Encoded, Vocabulary, encode, open_vocabulary
 from cpt_jax.finetune.examples import Split, Task
 from cpt_jax.finetune.heads import make_head, positive_weights
@@ -24,6 +24,8 @@ from cpt_jax.finetune.tasks.loading import Loaded, load
 from cpt_jax.model import hub, modernbert
 from cpt_jax.model.spec import ModelSpec
 from cpt_jax.seeds import hash_seed
+
+THRESHOLD = "threshold"  # beside a result's dev scores, where it was tuned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +92,7 @@ def _trained(
         memory.keep_freed()
 
     def score(predicted: Sequence[Any]) -> dict[str, float]:
-        return metrics.score(decode(encoded["dev"], predicted))
+        return dev_scores(ask.task, encoded["dev"], predicted)
 
     yield from fit.fit(
         ask.task.name,
@@ -102,6 +104,17 @@ def _trained(
         metric=ask.task.metric,
         pad_id=vocabulary.pad,
     )
+
+
+def dev_scores(task: Task, dev: Encoded, predicted: Sequence[Output]) -> dict[str, float]:
+    """Metrics of the dev split; beside them, where it is tuned, the threshold that does best."""
+    if not task.settings.tune_threshold:
+        return metrics.score(decode(dev, predicted))
+    found = [
+        {**metrics.score(decode(dev, predicted, threshold)), THRESHOLD: threshold}
+        for threshold in THRESHOLDS
+    ]
+    return max(found, key=lambda scores: scores[task.metric])
 
 
 def sampled(loaded: Loaded, examples: int | None) -> Loaded:
@@ -221,7 +234,7 @@ def _is_done(ask: Ask, about: Mapping[str, Any], seed: int) -> bool:
 
 
 def _write(ask: Ask, about: Mapping[str, Any], test: Encoded, one: fit.Result) -> results.Result:
-    answers = decode(test, one.predictions)
+    answers = decode(test, one.predictions, one.dev.get(THRESHOLD, EVEN))
     file = results.path_of(ask.out, ask.task.name, one.seed).with_suffix(".predictions.jsonl")
     head = {"task": ask.task.name, "split": "test", "model": ask.model, "seed": one.seed}
     predictions.write(file, answers, {**head, **metrics.about(answers)})

@@ -15,8 +15,8 @@ On that stand two scorers of the span of words b .. e for each label:
 - A biaffine scorer: the inner product of a projection of word b and one of word e for each label.
 
 Each learns from its own loss, the chain's likelihood and binary cross-entropy over all spans; the
-scores are summed where entities are predicted, those above 0. Spans longer than `REACH` words are
-not predicted, and teach the tagger alone. Everything here is fp32.
+scores are summed where entities are predicted, those above a threshold. Spans longer than `REACH`
+words are not predicted, and teach the tagger alone. Everything here is fp32.
 
 Sizes are those of `LSTM` (both directions together) and `BIAFFINE` (of one label) for encoders as
 wide as ModernBERT-base or wider, and in proportion for smaller ones.
@@ -161,7 +161,7 @@ class SpanHead(Head):
 
         Returns:
           ``spans`` [B, W, 3]: first word, last word (inclusive), label; -1 where there are no
-          more; and ``scores`` [B, W]: above 0 is predicted, -inf where there is no span.
+          more; and ``scores`` [B, W]: log-odds, -inf where there is no span.
         """
         rows, labels, words, reach = scores.pairs.shape
         summed = scores.pairs + span_odds(scores)
