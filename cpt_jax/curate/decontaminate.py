@@ -107,6 +107,11 @@ class Index:
                         found.add(owner)
         return sorted(found)
 
+    def reason(self, owners: Iterable[int]) -> str:
+        """Why a text that overlaps these examples is set aside."""
+        tasks = sorted({self.examples[owner].task for owner in owners})
+        return f"overlaps the test split of {', '.join(tasks)}"
+
 
 def _hashes(words: Sequence[str], size: int) -> np.ndarray:
     """A hash of each row of so many words, uint64; of this process alone, as those of str are."""
@@ -198,7 +203,7 @@ def _judge(index: Index, found: Found, line: bytes) -> str | None:
     found.records.update(tasks)
     if len(found.ids) < MOST_SHOWN:
         found.ids.append((str(record.get("id", "")), ", ".join(tasks)))
-    return f"overlaps the test split of {', '.join(tasks)}"
+    return index.reason(owners)
 
 
 def report(index: Index, found: Found) -> list[Block]:

@@ -75,6 +75,12 @@ class Rules:
     most: float | None = None
     join: bool = False
 
+    @property
+    def needs_grades(self) -> bool:
+        """Whether paragraphs are judged by their grades."""
+        of_kinds = any(each.content or each.domain for each in self.repeats)
+        return self.least is not None or self.by_share is not None or of_kinds
+
     def faults(self) -> list[str]:
         """What cannot be meant."""
         faults = []

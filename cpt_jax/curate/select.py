@@ -37,13 +37,14 @@ class Judged(NamedTuple):
     """A record that the rules can judge.
 
     Attributes:
+      grade: None where the rules ask for none.
       source, article: whose it is.
       words: of its text.
       wanted: whether it is as good as `Rules.least` asks.
     """
 
     record: dict[str, Any]
-    grade: Grade
+    grade: Grade | None
     source: str
     article: str
     words: int
@@ -92,7 +93,7 @@ class Plan:
         """A record, or why it is set aside."""
         try:
             record = record_of(line)
-            grade = grade_of(record["metadata"])
+            grade = grade_of(record["metadata"]) if self.rules.needs_grades else None
         except ValueError as error:
             return str(error)
         article = record["metadata"].get("article")
@@ -104,7 +105,7 @@ class Plan:
             str(record["metadata"].get("source", "")),
             str(article),
             len(record["text"].split()),
-            self.rules.least is None or grade.educational >= self.rules.least,
+            self.rules.least is None or (grade and grade.educational >= self.rules.least),
         )
 
     def factor(self, judged: Judged) -> float:

@@ -7,6 +7,7 @@ import random
 import re
 from array import array
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,8 +189,19 @@ def _before_quotes(reason: str) -> str:
     return before[:120].rstrip() + (" …" if quote or double else "")
 
 
-def survey(records: Path, tokenizer: str | None = None, samples: int = 0) -> Survey:
-    """Reads all records under a directory, and of those under aside/ why they are there.
+def survey(
+    records: Path,
+    tokenizer: str | None = None,
+    samples: int = 0,
+    asides: Sequence[Path] = (),
+) -> Survey:
+    """Reads all records under a directory, and of those set aside why they are.
+
+    Args:
+      records: the directory; its folders aside/ hold what was set aside.
+      tokenizer: what lengths are counted by; None: words.
+      samples: texts kept of each bucket.
+      asides: directories in which steps before set records aside.
 
     Raises:
       NotADirectoryError, FileNotFoundError, ValueError, OSError: an input cannot be used or read.
@@ -199,7 +211,7 @@ def survey(records: Path, tokenizer: str | None = None, samples: int = 0) -> Sur
     for file in files:
         for _, line in lines_of(file):
             found.note(line)
-    for folder in records.rglob(ASIDE):
+    for folder in [*records.rglob(ASIDE), *asides]:
         for file in sorted({*folder.rglob("*.jsonl"), *folder.rglob("*.jsonl.gz")}):
             for _, line in lines_of(file):
                 found.note_aside(line)

@@ -1,0 +1,1 @@
+"""Recipes of mixtures, for `cpt_jax.curate.build`."""
