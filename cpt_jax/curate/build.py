@@ -130,6 +130,8 @@ def _select(ask: Ask, source: Source, say: Callable[[str], Any]) -> None:
         )
     if source.rules.needs_grades and ask.grader is not None:
         graded = ask.work / GRADED / source.name
+        if jax.default_backend() == "cpu":  # asked no sooner: datatrove forks, JAX must not
+            memory.keep_freed()
         propagate.score(ask.grader, found, graded, GRADE_BATCH, say)
         found = graded
     plan = select.Plan(source.rules, found)
@@ -231,8 +233,6 @@ def parse(arguments: Sequence[str]) -> Ask:
 
 def main(arguments: Sequence[str]) -> int:
     """Builds; returns the exit code."""
-    if jax.default_backend() == "cpu":
-        memory.keep_freed()
     try:
         return 0 if build(parse(arguments), tell) else 1
     except (ValueError, FileNotFoundError, NotADirectoryError, FileExistsError) as error:

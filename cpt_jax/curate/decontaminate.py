@@ -235,8 +235,9 @@ def texts_of_tasks(names: Sequence[str], data: Path) -> dict[str, list[str]]:
     """
     texts = {}
     for name in names or TASKS:
+        task = find(name)
         try:
-            texts[name] = list(map(text_of, load(find(name), data).splits["test"]))
+            texts[task.name] = list(map(text_of, load(task, data).splits["test"]))
         except FileNotFoundError:
             if names:
                 raise

@@ -7,11 +7,11 @@ import gzip
 import lzma
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datatrove.data import Document, DocumentsPipeline
+from datatrove.data import Document
 from datatrove.io import get_datafolder
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.filters.base_filter import BaseFilter
@@ -96,8 +96,8 @@ class ReadSources(PipelineStep):
         self.sources = {source.name: source for source in sources}
 
     def run(
-        self, data: DocumentsPipeline = None, rank: int = 0, world_size: int = 1
-    ) -> DocumentsPipeline:
+        self, data: Iterable[Document] | None = None, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Document]:
         """Yields records; faults are counted and written."""
         with self.faults as faults:
             for file in self.files[rank::world_size]:
