@@ -1,5 +1,6 @@
 """A mixture from raw inputs: what each record becomes, wherever and however often it is run."""
 
+import fcntl
 import gzip
 import json
 import os
@@ -128,6 +129,14 @@ def test_one_worker_or_two(raw, built, tmp_path):
     assert contents(tmp_path / "out" / "work") == contents(built / "work")
 
 
+def test_one_process_at_a_time(raw, built):
+    with (built / "work/lock").open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        done = run(*arguments(raw, built))
+    assert done.returncode == 2
+    assert "another process is building it" in done.stderr
+
+
 def test_what_is_there_is_not_done_again(raw, built):
     times = {path: path.stat().st_mtime_ns for path in (built / "work").rglob("*.gz")}
     assert run(*arguments(raw, built)).returncode == 0
@@ -198,7 +207,14 @@ def test_slurm_runs_the_same(raw, built, tmp_path, monkeypatch):
     out = tmp_path / "out"
     more = ("executor=slurm", "partition=cpu", "memory_gb=3", "environment=export A=1")
     command = arguments(raw, out, *(part for value in more for part in ("-s", value)))
+    broken = out / "work/logs/near-2/completions/00000"
     assert run(*command).returncode == 1
+    broken.unlink()  # as of a job that failed
+    again = run(*command)
+    assert again.returncode == 1
+    assert "submitted they are handed in again" in again.stdout
+    assert len(list(jobs.iterdir())) == 14
+    broken.touch()
     scripts = [(jobs / str(i + 1)).read_text() for i in range(len(list(jobs.iterdir())))]
     stages = [script for script in scripts if "launch_pickled_pipeline" in script]
     assert len(stages) == 7

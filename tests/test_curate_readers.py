@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -71,7 +72,7 @@ Aucune.\r
 """
 
 
-def read(reader: str, content: bytes | str, name: str = "some/folder/f1.xml"):
+def read(reader: str, content: bytes | str, name: str = "some/folder/f1.xml") -> list[Any]:
     raw = content.encode() if isinstance(content, str) else content
     return list(READERS[reader](io.BytesIO(raw), name))
 

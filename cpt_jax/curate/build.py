@@ -14,10 +14,12 @@ refused, nothing written.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +78,22 @@ def build(ask: Ask, say: Callable[[str], Any]) -> bool:
     """
     files = steps.find_raw(ask.raw, ask.recipe.sources)
     _check(ask, files)
+    with _owned(ask.work):
+        return _build(ask, files, say)
+
+
+@contextlib.contextmanager
+def _owned(work: Path) -> Iterator[None]:
+    """Keeps other processes out; the lock is this process's own, not that of those it starts."""
+    with (work / "lock").open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise ValueError(f"{work.parent}: another process is building it") from None
+        yield
+
+
+def _build(ask: Ask, files: Sequence[steps.Raw], say: Callable[[str], Any]) -> bool:
     work = str(ask.work.absolute())
     with engine.logged(ask.work / engine.LOGS / "stages.log"):
         stages = engine.stages(ask.recipe, ask.raw, files, work, ask.place.tasks, ask.data)

@@ -153,7 +153,8 @@ def stages(
     same = TextNormConfig(norm_numbers=False)
     size = recipe.near.words, recipe.near.buckets, recipe.near.hashes
     how = MinhashConfig(*size, norm_config=same, hash_config=SHA1)
-    sign = MinhashDedupSignature(f"{near}/signatures", how, language=Words())
+    words: Any = Words()  # datatrove's annotation knows of a language's name alone
+    sign = MinhashDedupSignature(f"{near}/signatures", how, language=words)
     return [
         *found,
         Stage("near-1", [before, once, sign], tasks),
@@ -176,28 +177,34 @@ def stages(
     ]
 
 
-def executor(
-    stage: Stage, out: str, place: Placement, depends: SlurmPipelineExecutor | None = None
-) -> PipelineExecutor:
-    """What runs a stage; of SLURM after another."""
+def executor(stage: Stage, out: str, place: Placement) -> PipelineExecutor:
+    """What runs a stage and waits for it."""
     logs = f"{out}/{LOGS}/{stage.name}"
-    common = {"tasks": stage.tasks, "workers": place.workers, "logging_dir": logs}
-    if place.executor == "local":
-        return LocalPipelineExecutor(stage.steps, **common)
+    common: dict[str, Any] = {"tasks": stage.tasks, "workers": place.workers, "logging_dir": logs}
     if place.executor == "ray":
         return RayPipelineExecutor(stage.steps, **common, mem_per_cpu_gb=place.memory_gb)
-    return SlurmPipelineExecutor(
-        stage.steps,
-        **common,
-        job_name=f"curate-{stage.name}",
-        partition=place.partition,
-        time=place.time,
-        qos=place.qos,
-        mem_per_cpu_gb=place.memory_gb,
-        env_command=place.environment or None,
-        mail_type="NONE",
-        depends=depends,
-    )
+    return LocalPipelineExecutor(stage.steps, **common)
+
+
+def submit(stages: Sequence[Stage], out: str, place: Placement) -> None:
+    """Hands stages to SLURM, each to begin when the one before has ended well."""
+    depends: Any = None
+    for stage in stages:
+        depends = SlurmPipelineExecutor(
+            stage.steps,
+            tasks=stage.tasks,
+            workers=place.workers,
+            logging_dir=f"{out}/{LOGS}/{stage.name}",
+            job_name=f"curate-{stage.name}",
+            partition=place.partition,
+            time=place.time,
+            qos=place.qos,
+            mem_per_cpu_gb=place.memory_gb,
+            env_command=place.environment or "true",
+            mail_type="NONE",
+            depends=depends,
+        )
+    depends.run()
 
 
 def left(stage: Stage, out: str) -> int:
@@ -215,10 +222,12 @@ def run(stages: Sequence[Stage], out: str, place: Placement, say: Callable[[str]
     if not waiting:
         return True
     if place.executor == "slurm":
-        last = None
-        for stage in waiting:
-            last = executor(stage, out, place, last)
-        last.run()
+        mark = Path(out, LOGS, "submitted")
+        if mark.exists():
+            say(f"SLURM has the jobs and is not through; without {mark} they are handed in again")
+            return False
+        submit(waiting, out, place)
+        mark.touch()
         say(f"{len(waiting)} stages handed to SLURM; when they have ended the same command goes on")
         return False
     for stage in waiting:
@@ -279,12 +288,13 @@ def counts(stages: Sequence[Stage], out: str) -> Counts:
                 for name in ("read", "faults", "total", "dropped"):
                     found[stage.name, place, name] += step["stats"].get(name, 0)
     last = len(stages[-1].steps) - 1
-    near = found[UNIQUE, 2, "dropped"] if last == 3 else 0
     counted = Counts(
-        *(found[READ, 0, name] for name in ("read", "faults")),
-        *(found[stage, 1, "dropped"] for stage in (READ, UNIQUE)),
-        near,
-        found[UNIQUE, last, "total"],
+        read=found[READ, 0, "read"],
+        faulty=found[READ, 0, "faults"],
+        unfit=found[READ, 1, "dropped"],
+        duplicates=found[UNIQUE, 1, "dropped"],
+        near_duplicates=found[UNIQUE, 2, "dropped"] if last == 3 else 0,
+        unique=found[UNIQUE, last, "total"],
     )
     if counted.read != sum(counted[1:]):
         raise ValueError(

@@ -30,6 +30,7 @@ from cpt_jax.lock import tell
 from cpt_jax.pages.blocks import Block, Heading, Items, Paragraph, Table, markdown
 
 REPORT, DOCUMENTS = "selection.md", "documents"
+NONE = Grade(0.0, "", "")
 MOST_SHOWN = 10  # documents of the report's last table
 
 
@@ -37,14 +38,14 @@ class Judged(NamedTuple):
     """A record that the rules can judge.
 
     Attributes:
-      grade: None where the rules ask for none.
+      grade: `NONE` where the rules ask for none.
       source, article: whose it is.
       words: of its text.
       wanted: whether it is as good as `Rules.least` asks.
     """
 
     record: dict[str, Any]
-    grade: Grade | None
+    grade: Grade
     source: str
     article: str
     words: int
@@ -93,7 +94,7 @@ class Plan:
         """A record, or why it is set aside."""
         try:
             record = record_of(line)
-            grade = grade_of(record["metadata"]) if self.rules.needs_grades else None
+            grade = grade_of(record["metadata"]) if self.rules.needs_grades else NONE
         except ValueError as error:
             return str(error)
         article = record["metadata"].get("article")
@@ -105,7 +106,7 @@ class Plan:
             str(record["metadata"].get("source", "")),
             str(article),
             len(record["text"].split()),
-            self.rules.least is None or (grade and grade.educational >= self.rules.least),
+            self.rules.least is None or grade.educational >= self.rules.least,
         )
 
     def factor(self, judged: Judged) -> float:
