@@ -65,7 +65,7 @@ def test_planted_examples_are_found_and_taken_out(tmp_path, secret, capsys):
     assert {one["reason"] for one in aside} == {f"overlaps the test split of {tmp_path}/secret.txt"}
     said = capsys.readouterr().out
     assert "20 read, 15 clean, 5 overlapping, 0 faulty" in said
-    assert "| 5 | 1 | 5 | 5 |" in said  # five are looked for, one is too short
+    assert "| 5 | 1 | 0 | 5 | 5 |" in said  # five are looked for, one is too short
     report = (tmp_path / "out" / "decontamination.md").read_text()
     assert not any(word in report for word in (*twenty.split(), *six.split()))
 
@@ -98,6 +98,22 @@ def test_overlaps_are_those_of_comparing_everything():
         assert index.found_in(" ".join(document)) == expected
 
 
+def test_what_the_training_split_says_too_is_no_leak():
+    """Of words in a row that both splits have nothing is told; of others of the example all is."""
+    rng = random.Random(6)
+    notice, own, short = (sentence(rng, count) for count in (10, 20, 7))
+    texts = {"t": [notice, f"{own} {notice}", notice, short]}
+    index = Index(texts, known={"t": [f"{sentence(rng, 9)} {notice} {sentence(rng, 9)}"]})
+    assert index.common == {"t": 2}
+    assert [example.number for example in index.examples] == [1, 3]
+    assert index.found_in(f"{sentence(rng, 30)} {notice} {sentence(rng, 30)}") == []
+    assert index.found_in(f"{sentence(rng, 30)} {own}") == [0]
+    assert index.found_in(short) == [1]
+    # Its 13 words in a row are the notice's ten and three of its own: nobody else has them.
+    assert index.found_in(" ".join(own.split()[-3:]) + f" {notice}") == [0]
+    assert Index(texts).found_in(notice) == [0, 2]
+
+
 def test_equal_hashes_are_not_equal_words(monkeypatch):
     monkeypatch.setattr(decontaminate, "_hashes", lambda words, size: _same(len(words) - size + 1))
     index = Index({"t": ["one two three four"]}, n=4, least=2)
@@ -116,7 +132,7 @@ def test_words_are_compared_without_case_marks_and_ligatures():
 def test_tasks_on_disk_are_looked_for(shared, tmp_path, capsys):
     """A sentence of NCBI-disease's test split, planted, is its own."""
     data = shared / "data"
-    texts = decontaminate.texts_of_tasks(["ncbi_disease"], data)["ncbi_disease"]
+    texts = decontaminate.texts_of_tasks(["ncbi_disease"], data)[0]["ncbi_disease"]
     longest = max(texts, key=len)
     put(
         tmp_path / "raw" / "a.jsonl",

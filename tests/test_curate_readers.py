@@ -163,6 +163,11 @@ def test_leaflets_by_headings_and_empty_lines(encoding):
     assert [item["id"] for item in items] == [f"h551/{i}" for i in range(5)]
 
 
+def test_a_text_file_is_one_text():
+    (item,) = read("text", "One line.\r\n\r\nAnother?".encode("utf-16"), "a/b.txt.gz")
+    assert (item["text"], item["id"]) == ("One line.\n\nAnother?", "b/0")
+
+
 def notes(*rows):
     head = ["ROW_ID", "SUBJECT_ID", "HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION"]
     file = io.StringIO()

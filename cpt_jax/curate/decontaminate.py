@@ -6,7 +6,8 @@
 
 Text is compared as words: runs of letters and digits, after NFKC, case aside. A record overlaps a
 test example if they share ``--n`` words in a row or, of a shorter example, all its words in a row.
-Examples of fewer than ``--least`` words say too little and are not looked for; they are counted.
+What says too little is not looked for: examples of fewer than ``--least`` words, and words in a row
+that the training split has too. They are counted.
 Overlapping records go to aside/ with the tasks' names as the reason, the others to a file for each
 file. The report (decontamination.md) has counts and ids, and no text.
 
@@ -36,6 +37,7 @@ from cpt_jax.pages.blocks import Block, Heading, Items, Paragraph, Table, markdo
 REPORT = "decontamination.md"
 N, LEAST = 13, 6  # words
 MOST_SHOWN = 20  # ids of the report
+HEAD = ["task", "test examples", "too short", "common", "found", "records that overlap"]
 # Of a polynomial hash over words, odd: every word's power of it counts.
 BASE = np.uint64(0x9E3779B97F4A7C15)
 
@@ -53,42 +55,73 @@ class Example(NamedTuple):
     words: list[str]
 
 
+class _Trained:
+    """What a training split says: the hashes of its words in a row."""
+
+    def __init__(self, texts: Iterable[list[str]]):
+        self._texts = list(texts)
+        self._hashes: dict[int, np.ndarray] = {}
+
+    def has(self, hashes: np.ndarray, size: int) -> np.ndarray:
+        """Which of these hashes, of so many words each, are among them."""
+        if size not in self._hashes:
+            found = [_hashes(words, size) for words in self._texts if len(words) >= size]
+            last = np.array([2**64 - 1], np.uint64)  # so that there is one at any place
+            self._hashes[size] = np.unique(np.concatenate([last, *found]))
+        own = self._hashes[size]
+        return own[np.searchsorted(own, hashes)] == hashes
+
+
 class Index:
     """The test examples, to be found by what they share with a text.
 
     Args:
-      texts: by task.
+      texts: of the test splits, by task.
+      known: of the training splits, by task.
       n: words in a row that are an overlap.
       least: words of the shortest example that is looked for.
 
     Attributes:
       examples: those that are looked for.
-      short: by task, how many are not.
+      short: by task, how many are not, as they have too few words;
+      common: or as the training split has all their words in a row too: "click here for additional
+        data file" says nothing of a leak.
 
     Raises:
       ValueError: ``least`` is not from 1 to ``n``; there is no example to look for.
     """
 
-    def __init__(self, texts: Mapping[str, Iterable[str]], n: int = N, least: int = LEAST):
+    def __init__(
+        self,
+        texts: Mapping[str, Iterable[str]],
+        n: int = N,
+        least: int = LEAST,
+        known: Mapping[str, Iterable[str]] | None = None,
+    ):
         if not 1 <= least <= n:
             raise ValueError(f"least: {least} is not from 1 to n, {n}")
         self.short: Counter[str] = Counter()
+        self.common: Counter[str] = Counter()
         self.examples: list[Example] = []
+        # For each number of words the hashes of its examples, and which of them tell something.
+        found = defaultdict[int, list[tuple[int, np.ndarray, np.ndarray]]](list)
         for task, of_task in texts.items():
-            for number, text in enumerate(of_task):
-                words = words_of(text)
+            trained = _Trained(map(words_of, (known or {}).get(task, ())))
+            for number, words in enumerate(map(words_of, of_task)):
                 if len(words) < least:
                     self.short[task] += 1
-                else:
-                    self.examples.append(Example(task, number, words))
+                    continue
+                size = min(n, len(words))
+                hashes = _hashes(words, size)
+                tells = ~trained.has(hashes, size)
+                if not tells.any():
+                    self.common[task] += 1
+                    continue
+                found[size].append((len(self.examples), hashes, tells))
+                self.examples.append(Example(task, number, words))
         if not self.examples:
             raise ValueError(f"no test example of {least} words or more in {', '.join(texts)}")
-        # A table for each number of words: hashes, rising, and whose and from which word they are.
-        places = defaultdict[int, list[tuple[np.ndarray, int]]](list)
-        for i, example in enumerate(self.examples):
-            size = min(n, len(example.words))
-            places[size].append((_hashes(example.words, size), i))
-        self._tables = {size: _table(found) for size, found in places.items()}
+        self._tables = {size: _table(of_size) for size, of_size in found.items()}
 
     def found_in(self, text: str) -> list[int]:
         """Which of ``examples`` the text overlaps."""
@@ -122,10 +155,13 @@ def _hashes(words: Sequence[str], size: int) -> np.ndarray:
     return total
 
 
-def _table(found: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    hashes = np.concatenate([hashes for hashes, _ in found])
-    owners = np.concatenate([np.full(len(hashes), owner) for hashes, owner in found])
-    offsets = np.concatenate([np.arange(len(hashes)) for hashes, _ in found])
+def _table(
+    found: Sequence[tuple[int, np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hashes, rising, and whose and from which word on they are; of those that tell something."""
+    hashes = np.concatenate([hashes[tells] for _, hashes, tells in found])
+    owners = np.concatenate([np.full(tells.sum(), owner) for owner, _, tells in found])
+    offsets = np.concatenate([np.flatnonzero(tells) for _, _, tells in found])
     order = np.argsort(hashes, kind="stable")
     return hashes[order], owners[order], offsets[order]
 
@@ -210,14 +246,16 @@ def report(index: Index, found: Found) -> list[Block]:
     """Counts by task, and ids; no text."""
     looked_for = Counter(example.task for example in index.examples)
     rows = [
-        [task, f"{looked_for[task]:,}", f"{index.short[task]:,}"]
+        [task, *(f"{count[task]:,}" for count in (looked_for, index.short, index.common))]
         + [f"{len(found.examples.get(task, ())):,}", f"{found.records[task]:,}"]
-        for task in sorted(looked_for | index.short)
+        for task in sorted(looked_for | index.short | index.common)
     ]
     said = ", ".join(f"{count:,} {what}" for what, count in found.counts.items())
     blocks: list[Block] = [
         Paragraph(f"Records: {said}."),
-        Table(["task", "test examples", "too short", "found", "records that overlap"], rows),
+        Table(
+            ["task", "test examples", "too short", "common", "found", "records that overlap"], rows
+        ),
     ]
     if found.ids:
         shown = [[name, tasks] for name, tasks in found.ids]
@@ -227,21 +265,26 @@ def report(index: Index, found: Found) -> list[Block]:
     return blocks
 
 
-def texts_of_tasks(names: Sequence[str], data: Path) -> dict[str, list[str]]:
-    """The texts of tasks' test splits; without names, of all tasks that are on disk.
+def texts_of_tasks(
+    names: Sequence[str], data: Path
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The texts of tasks' test and training splits; without names, of all tasks on disk.
 
     Raises:
       FileNotFoundError: a task that is named is not there; ValueError: nor is any.
     """
-    texts = {}
+    texts: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for name in names or TASKS:
         task = find(name)
         try:
-            texts[task.name] = list(map(text_of, load(task, data).splits["test"]))
+            splits = load(task, data).splits
         except FileNotFoundError:
             if names:
                 raise
-    if not texts:
+            continue
+        for found, split in zip(texts, ("test", "train"), strict=True):
+            found[task.name] = list(map(text_of, splits[split]))
+    if not texts[0]:
         raise ValueError(f"{data}: no task is there (`python -m cpt_jax.finetune list` says which)")
     return texts
 
@@ -271,13 +314,13 @@ def main(arguments: Sequence[str]) -> int:
             raise ValueError("--data or --texts: what is to be looked for?")
         if options.out is not None and options.out.exists() and any(options.out.iterdir()):
             raise FileExistsError(f"{options.out}: exists and is not empty; it is not overwritten")
-        texts = texts_of_tasks(options.tasks, options.data) if options.data else {}
+        texts, known = texts_of_tasks(options.tasks, options.data) if options.data else ({}, {})
         for pattern in options.texts:
             files = sorted(glob.glob(pattern, recursive=True))
             if not files:
                 raise FileNotFoundError(f"{pattern}: no such file")
             texts |= {name: Path(name).read_text("utf-8").splitlines() for name in files}
-        index = Index(texts, options.n, options.least)
+        index = Index(texts, options.n, options.least, known)
         print(markdown(report(index, search(index, options.records, options.out))))
     except (ValueError, FileNotFoundError, NotADirectoryError, FileExistsError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -49,6 +49,8 @@ class Source:
             faults.append(f"name: {self.name!r} is not letters, digits and _")
         if self.reader not in READERS:
             faults.append(f"reader: {self.reader!r} is not one of {', '.join(READERS)}")
+        if not self.files:
+            faults.append("files: none")
         for glob in self.files:
             if glob.startswith("/") or ".." in glob.split("/"):
                 faults.append(f"files: {glob!r} is not below the directory of raw inputs")
@@ -146,9 +148,10 @@ def read_recipe(path: Path) -> Recipe:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     try:
-        found = runpy.run_path(str(path))["get_recipe"]()
-    except KeyError:
-        raise ValueError(f"{path}: has no function get_recipe") from None
+        get_recipe = runpy.run_path(str(path)).get("get_recipe")
+        if get_recipe is None:
+            raise ValueError(f"{path}: has no function get_recipe")
+        found = get_recipe()
     except Exception as error:  # whatever a file of somebody's may do
         raise ValueError(f"{path}: {type(error).__name__}: {error}") from None
     if not isinstance(found, Recipe):

@@ -183,7 +183,9 @@ class Keep(BaseFilter):
             if language != source.language:
                 return f"language {language}, not {source.language}"
         if self.data is not None:
-            self._index = self._index or Index(texts_of_tasks(self.tasks, self.data))
+            if self._index is None:
+                texts, known = texts_of_tasks(self.tasks, self.data)
+                self._index = Index(texts, known=known)
             owners = self._index.found_in(text)
             return self._index.reason(owners) if owners else None
         return None

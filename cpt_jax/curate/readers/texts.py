@@ -1,4 +1,4 @@
-"""Leaflets as plain text, and notes as MIMIC-III's table."""
+"""Plain text, leaflets among it, and notes as MIMIC-III's table."""
 
 import csv
 import io
@@ -39,14 +39,19 @@ def leaflet(file: Any, name: str) -> Iterator[Record | Fault]:
         yield Fault(name, "empty text")
 
 
+def text(file: Any, name: str) -> Iterator[Record | Fault]:
+    """A file that is one text."""
+    yield record(decoded(file.read()), stem(name), 0, {})
+
+
 def noteevents(file: Any, name: str) -> Iterator[Record | Fault]:
     """Notes of MIMIC-III's NOTEEVENTS.csv; its marks of what was taken out stay as they are.
 
     The article is ROW_ID. Rows that the table itself calls errors (ISERROR 1) are faults.
     """
     csv.field_size_limit(MOST)
-    text = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="")
-    rows = csv.reader(text)
+    lines = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="")
+    rows = csv.reader(lines)
     try:
         head = [field.strip().upper().lstrip("\ufeff") for field in next(rows, [])]
         missing = [column for column in NOTES if column not in head]
@@ -73,4 +78,4 @@ def noteevents(file: Any, name: str) -> Iterator[Record | Fault]:
     except csv.Error:
         yield Fault(f"line {rows.line_num}", "not CSV from here on, or an open quotation mark")
     finally:
-        text.detach()
+        lines.detach()
