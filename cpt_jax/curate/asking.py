@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from cpt_jax.curate.client import Client, Endpoint, Refused, Unanswered, answer_of
 from cpt_jax.curate.journal import Journal
@@ -46,13 +46,16 @@ class Job(abc.ABC):
       out: directory of the journal and of what is written.
       prompt: what the model is told before each question.
       endpoint: where; of requests and results the model and its settings alone.
-      schema: of answers, as JSON schema.
     """
 
     out: Path
     prompt: str
     endpoint: Endpoint
-    schema: ClassVar[Mapping[str, Any]]
+
+    @property
+    @abc.abstractmethod
+    def schema(self) -> Mapping[str, Any]:
+        """Of answers, as JSON schema."""
 
     @property
     @abc.abstractmethod

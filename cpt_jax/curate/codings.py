@@ -4,9 +4,9 @@ A table is a text file, a code a line, cells parted by a comma, a semicolon, a t
 that parts its first line into the wanted columns. A column is named by its header, or by its number
 from 1 in a file without header lines. Where there is no column of parents, they are derived:
 
-- ICD-10, ATC: the longest beginning of the code that is itself a code of the table (dots, + and -
-  aside): E11.9 is in E11, A10BA02 in A10BA. Chapters and blocks (II, A00-A09) have no such beginning
-  and are none: they are parents only in tables that say so.
+- ICD-10, ATC: the longest beginning of the code that is itself one of the table (dots, + and -
+  aside): E11.9 is in E11, A10BA02 in A10BA. Chapters and blocks (II, A00-A09) have no such
+  beginning and are none: they are parents only in tables that say so.
 - CCAM: an act is in the heading (01.01.03) above it in the file, a heading in the longest one that
   it begins with, by numbers: 01.01 in 1.
 """

@@ -21,7 +21,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,11 @@ class Grading(Job):
 
     records: Path
     again: float
-    schema = SCHEMA
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """Of answers."""
+        return SCHEMA
 
     @property
     def asked(self) -> str:

@@ -16,7 +16,6 @@ no answer yet (budget, endpoint); 2 refused, nothing asked.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -50,8 +49,8 @@ SETTINGS = {"max_tokens": 2000, "temperature": 0.7}  # where nothing else is sai
 OF_A_FILE = 50_000  # texts
 # The commonest words of each language that the other does not have.
 COMMON = {
-    "en": frozenset("the of and is in to for with that which are this under or by".split()),
-    "fr": frozenset("le la les des de du et est une un dans pour que qui sous ou par".split()),
+    "en": frozenset({"the", "of", "and", "is", "in", "to", "for", "with", "that", "which", "are"}),
+    "fr": frozenset({"le", "la", "les", "des", "de", "du", "et", "est", "une", "un", "dans"}),
 }
 
 
@@ -111,6 +110,9 @@ class Synthesis(Job):
     def about(self) -> dict[str, Any]:
         """What answers are of: another model or template gives others, more walks do not."""
         return {
+            "system": self.table.system,
+            "seed": self.seed,
+            "length": self.length,
             "model": self.endpoint.model,
             "kind": self.kind,
             "template": hashlib.sha256(self.prompt.encode()).hexdigest(),
@@ -223,40 +225,49 @@ def record_of(job: Synthesis, walk: Walk, text: str) -> dict[str, Any]:
     return {"text": text, "id": name, "metadata": metadata}
 
 
+def text_of(job: Synthesis, walk: Walk, answer: Mapping[str, Any] | None) -> str:
+    """The text of a walk, as the journal has its answer.
+
+    Raises: ValueError where there is none that can go on.
+    """
+    if answer is None:
+        raise ValueError("no answer yet")
+    text = text_in(answer["text"], job.kind)
+    check(job, walk, text)
+    return text
+
+
 def write_texts(job: Synthesis, table: Path, journal: Journal) -> Counter[str]:
     """Writes the texts and those set aside; counts both, and walks without an answer yet."""
     counts = Counter(walks=0, written=0, set_aside=0, without_answer=0)
     used = set[str]()
-    kept, written = job.out / ASIDE, job.out / "texts"
-    left = {path for folder in (kept, written) for path in folder.glob("[0-9]*.jsonl")}
+    aside, written = job.out / ASIDE, job.out / "texts"
+    left = {path for folder in (aside, written) for path in folder.glob("[0-9]*.jsonl")}
     everything = job.walks()
-    for part in itertools.count():
-        some = itertools.islice(everything, OF_A_FILE)
-        first = next(some, None)
-        if first is None:
-            break
-        name = f"{part:04d}.jsonl"
-        with whole_lines(written / name) as put, whole_lines(kept / name) as put_aside:
-            for walk in itertools.chain([first], some):
+    for first in range(0, job.count, OF_A_FILE):
+        name, kept = f"{first // OF_A_FILE:04d}.jsonl", []
+        with whole_lines(written / name) as put:
+            for walk in itertools.islice(everything, OF_A_FILE):
                 counts["walks"] += 1
                 answer = journal.answers.get(job.question_of(walk).key)
+                counts["without_answer"] += answer is None
                 try:
-                    if answer is None:
-                        counts["without_answer"] += 1
-                        raise ValueError("no answer yet")
-                    text = text_in(answer["text"], job.kind)
-                    check(job, walk, text)
+                    text = text_of(job, walk, answer)
                 except ValueError as error:
                     raw = {"codes": walk.codes, "answer": answer and answer["text"]}
                     line = json.dumps(raw, ensure_ascii=False).encode()
-                    put_aside(set_aside(table, walk.number, line, str(error)))
-                    counts["set_aside"] += 1
+                    kept.append(set_aside(table, walk.number, line, str(error)))
                     continue
                 put(json.dumps(record_of(job, walk, text), ensure_ascii=False) + "\n")
                 counts["written"] += 1
                 used.update(walk.codes)
-        left -= {written / name, kept / name}
-    for path in left:  # of more walks than these
+        left.discard(written / name)
+        counts["set_aside"] += len(kept)
+        if kept:
+            with whole_lines(aside / name) as put_aside:
+                put_aside("".join(kept))
+            left.discard(aside / name)
+    for path in left:  # of an earlier run, of more walks or with more set aside
         path.unlink()
     tell(counted(counts))
     tell(f"{len(used):,} of {len(job.table.labels):,} codes are in what is written")
@@ -349,7 +360,13 @@ def main(arguments: Sequence[str]) -> int:
             lambda j: write_texts(job, options.table, j),
             IN_A_ROW,
         )
-    except (ValueError, FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+    except (
+        ValueError,
+        FileNotFoundError,
+        NotADirectoryError,
+        IsADirectoryError,
+        FileExistsError,
+    ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
