@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cpt_jax.curate.codings import Columns, Table, read_table
+from cpt_jax.curate.codings import SYSTEMS, Columns, Table, read_table
 from cpt_jax.curate.walks import Step, connected, related, walk_from, walks
 
 # E11 has four codes under it, one of them one more; I20 has two; J45 none.
@@ -137,6 +137,25 @@ def test_faults_are_told_together_in_the_order_of_lines(tmp_path):
     assert [line.split(":")[1] for line in said[:-1]] == [str(i) for i in range(2, 22)]
     assert said[3].endswith("'nonsense' is no code of ICD-10")
     assert said[-1] == "and 10 more"
+
+
+@pytest.mark.parametrize(
+    ("system", "codes", "others"),
+    [
+        (
+            "icd10",
+            "I XIV A00-A09 E11 E11.9 E119 M62.8-01 M628+0 B24.+0 O04.-0.9 S72.001A C7A.1",
+            "E A0 e11 E11. E11.90000",
+        ),
+        ("ccam", "1 01 01.01.03 AAQP007 AAQP007-01", "AAQ007 01.1 AAQP07"),
+        ("atc", "A A10 A10B A10BA A10BA02", "A1 A10BA0 A10BA022 A10b"),
+    ],
+)
+def test_codes_of_a_system(system, codes, others):
+    assert all(SYSTEMS[system].code.fullmatch(code) for code in codes.split())
+    assert not any(SYSTEMS[system].code.fullmatch(code) for code in others.split())
+    seen = SYSTEMS[system].found.findall(f"({', '.join(codes.split())}.)")
+    assert seen == [code for code in codes.split() if code not in ("I", "XIV", "A", "1", "01")]
 
 
 def test_relations_are_of_the_table(tmp_path):

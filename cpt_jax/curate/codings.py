@@ -49,8 +49,14 @@ def _found(pattern: str) -> re.Pattern[str]:
 SYSTEMS = {
     "icd10": System(
         {"en": "ICD-10", "fr": "CIM-10"},
-        re.compile(r"[IVX]+|[A-Z]\d\d-[A-Z]\d\d|[A-Z]\d[\dAB](\.?[\dA-Z]{1,4})?([+-]\d{1,2})?"),
-        _found(r"[A-Z]\d\d-[A-Z]\d\d|[A-Z]\d[\dAB](?:\.?[\dA-Z]+)?(?:[+-]\d+)?"),
+        re.compile(
+            r"[IVX]+|[A-Z]\d\d-[A-Z]\d\d"
+            r"|[A-Z]\d[\dAB](\.?[\dA-Z]{1,4}|\.(?=[+-]))?([+-]\d{1,2}(\.\d)?)?"
+        ),
+        _found(
+            r"[A-Z]\d\d-[A-Z]\d\d"
+            r"|[A-Z]\d[\dAB](?:\.?[\dA-Z]+|\.(?=[+-]\d))?(?:[+-]\d+(?:\.\d+)?)?"
+        ),
         re.compile(r"[IVX]+|[A-Z]\d\d-[A-Z]\d\d"),
     ),
     "ccam": System(
