@@ -200,6 +200,20 @@ def test_some_are_asked_twice_and_compared(server, tmp_path, capsys):
     assert len(server.answered) == 100 + again
 
 
+def test_a_share_is_asked_and_a_larger_one_holds_it(server, tmp_path, capsys):
+    put(tmp_path, [f"text {i}" for i in range(400)])
+    more = arguments(tmp_path, server.url)
+    assert main([*more, "--share", "0.1"]) == 0
+    first = {record["text"] for record in graded(tmp_path)}
+    assert 400 * 0.1 - 4 * 6 < len(first) < 400 * 0.1 + 4 * 6  # four standard deviations
+    said = capsys.readouterr().out
+    assert f"400 read, {len(first)} graded, 0 set aside, 0 without answer" in said
+    assert f"{400 - len(first)} not drawn" in said
+    assert main([*more, "--share", "0.3"]) == 0
+    assert first < {record["text"] for record in graded(tmp_path)}
+    assert len(server.seen) == len(graded(tmp_path))  # those of the first share are not asked again
+
+
 def test_a_batch_is_the_same_as_asking(server, tmp_path, capsys):
     """Requests to files; results, two of them failed, to grades; the failed ones once more."""
     texts = [f"text {i}" for i in range(12)]
@@ -318,6 +332,7 @@ def test_a_journal_is_one_processes_and_of_one_thing(tmp_path):
         (("-s", "temperature=-1"), "settings.temperature: -1.0 is not a number from 0"),
         (("-s", "key_variable=NO_SUCH"), "key_variable: NO_SUCH is not set in the environment"),
         (("--url", "localhost"), "'localhost' begins with neither http:// nor https://"),
+        (("--share", "-1"), "share: -1.0 is not a share, from 0 to 1"),
         (("--again", "2"), "again: 2.0 is not a share, from 0 to 1"),
         (("--rubric", "/no/such"), "/no/such"),
         (("--out", "{root}/raw/out"), "raw/out lies within {root}/raw, or around it"),

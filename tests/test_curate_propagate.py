@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -244,3 +246,43 @@ def test_grades_are_clipped_and_rounded():
     row = {"content": np.array([0.1, 0.2, 0.6, 0.1]), "domain": np.array([0.2, 0.5, 0.3])}
     grades = grader.grades_of([{"educational": np.array(v), **row} for v in (0.2, 3.14159, 6.0)])
     assert grades == [Grade(v, "review", "biomedical") for v in (1.0, 3.142, 5.0)]
+
+
+RECIPE = """
+from cpt_jax.curate.recipe import Recipe, Source
+from cpt_jax.curate.rules import Rules
+
+
+def get_recipe():
+    source = Source("made", "jsonl", ("*.jsonl",), 1.0, rules=Rules(least=3.0))
+    more = dict(seq_len=32, heldout_fraction=0.1, near=None, decontaminate=())
+    return Recipe("r", 1e4, (source,), **more)
+"""
+
+
+def test_a_mixture_waits_for_the_grader_and_takes_what_it_likes(root, tmp_path):
+    rng = np.random.default_rng(9)
+    wanted = {}
+    raw = tmp_path / "raw"
+    bare = []
+    for i in range(80):
+        one = record(i, rng, i)
+        wanted[one["id"]] = one["metadata"]["educational"]
+        bare.append({"text": one["text"], "id": one["id"], "article": one["metadata"]["article"]})
+    write(raw / "a.jsonl", bare)
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "cpt_jax.curate.build", "--recipe", tmp_path / "recipe.py"]
+    command += ["--raw", raw, "--out", out, "--tokenizer", root / "model", "-s", "tasks=1"]
+    first = subprocess.run(command, capture_output=True, text=True)
+    assert first.returncode == 1, first.stderr
+    assert "Rules of made judge by grades" in first.stdout
+    done = subprocess.run([*command, "--grader", root / "grader"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (path,) = (out / "work/selected/made").rglob("*.jsonl.gz")
+    taken = {one["id"]: one["metadata"]["educational"] for one in lines(path)}
+    assert min(taken.values()) >= 3
+    # What the texts say by their first word: few are graded on the other side of 3.
+    right = {name for name, value in wanted.items() if value >= 3}
+    assert len(right ^ set(taken)) <= 8
+    assert (out / "made" / "manifest.json").exists()

@@ -14,7 +14,12 @@ def get_recipe() -> Recipe:
         tokens=20e6,
         sources=(
             Source("articles", "jsonl", ARTICLES, 0.5, language="en"),
-            Source("questions", "jsonl", QUESTIONS, 0.3, language="en", least_words=10),
+            Source(
+                *("questions", "jsonl", QUESTIONS, 0.3),
+                licence="CC BY 4.0",
+                language="en",
+                least_words=10,
+            ),
             Source("abstracts", "jsonl", ABSTRACTS, 0.2, language="en"),
         ),
     )

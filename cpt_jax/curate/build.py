@@ -9,8 +9,8 @@ OUT/SOURCE, a corpus of `data.prepare`; mixture.md and mixture.json say what sha
 epochs it comes to. OUT/work keeps what lies in between, and what was set aside.
 
 The same command goes on where it was broken off; another recipe, other raw files or another number
-of tasks need another --out. Exit codes: 0 done; 1 not yet (SLURM's jobs) or something outside; 2
-refused, nothing written.
+of tasks need another --out. Exit codes: 0 done; 1 not yet (SLURM's jobs, no grader) or something
+outside; 2 refused, nothing written.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Ask(NamedTuple):
       raw: directory or URL of raw inputs.
       out: directory.
       tokenizer: of the corpora.
-      grader: directory of what `propagate train` made; None: no rule may ask for grades.
+      grader: directory of what `propagate train` made; None: it stops where a rule asks for grades.
       data: directory of the tasks whose test splits are looked for.
       place: where the pipeline runs.
       workers: processes of `data.prepare`.
@@ -100,6 +100,13 @@ def _build(ask: Ask, files: Sequence[steps.Raw], say: Callable[[str], Any]) -> b
     if not engine.run(stages, work, ask.place, say):
         return False
     counted = engine.counts(stages, work)
+    wanting = [source.name for source in needing_grades(ask.recipe.sources)]
+    if wanting and ask.grader is None:
+        say(
+            f"Rules of {', '.join(wanting)} judge by grades: grade some records of "
+            f"{ask.work / engine.UNIQUE}, train a grader, and give it as --grader (docs/curate.md)"
+        )
+        return False
     for source in ask.recipe.sources:
         _select(ask, source, say)
         _prepare(ask, source, say)
@@ -109,9 +116,6 @@ def _build(ask: Ask, files: Sequence[steps.Raw], say: Callable[[str], Any]) -> b
 
 def _check(ask: Ask, files: Sequence[steps.Raw]) -> None:
     """Writes what is built, or refuses to go on with something else."""
-    wanting = [source.name for source in needing_grades(ask.recipe.sources)]
-    if wanting and ask.grader is None:
-        raise ValueError(f"--grader: rules of {', '.join(wanting)} judge by grades")
     if ask.recipe.decontaminate != () and ask.data is None:
         raise ValueError("--data: test splits are to be looked for (decontaminate=() says: none)")
     about = {
@@ -119,7 +123,6 @@ def _check(ask: Ask, files: Sequence[steps.Raw]) -> None:
         "raw": {file.path: file.size for file in files},
         "tasks": ask.place.tasks,
         "tokenizer": sha256(find_tokenizer(ask.tokenizer)),
-        "grader": None if ask.grader is None else sha256(ask.grader / propagate.grader.HEADS),
     }
     about = json.loads(json.dumps(about))
     path = ask.work / ABOUT

@@ -8,7 +8,8 @@
 works through files (requests/), and ``results`` reads what came of them. Each answer is on the disk
 (journal.jsonl) before the next thing is done: the same command goes on where it was broken off, and
 what was answered is never asked again. A text that is there twice is asked once. Then graded/ and
-aside/ are written, a file for each file: read = graded + set aside, with the reason.
+aside/ are written, a file for each file: read = graded + set aside, with the reason; and with
+``--share 0.003``, which asks of so many alone, those that were not drawn.
 
 ``--again 0.05`` asks of a twentieth of the texts twice, and says how well the answers agree. Exit
 codes: 0 all are graded or set aside for good; 1 some have no answer yet (budget, endpoint); 2
@@ -86,10 +87,12 @@ class Grading(Job):
 
     Attributes:
       records: directory.
-      again: share of the texts that are asked twice.
+      share: of the texts, that are asked at all; those of a share are among those of a larger one.
+      again: of these, that are asked twice.
     """
 
     records: Path
+    share: float
     again: float
 
     @property
@@ -111,6 +114,10 @@ class Grading(Job):
         }
         return {"model": self.endpoint.model, "rubric": rubric, **settings}
 
+    def draws(self, question: Question) -> bool:
+        """Whether a text is among those that are asked."""
+        return hash_seed(question.key, "share") / 2**32 < self.share
+
     def questions(self) -> Iterator[Question]:
         """All of them, those that are asked twice two times; each text once."""
         seen = set[str]()
@@ -120,7 +127,7 @@ class Grading(Job):
                     question = question_of(record_of(line))
                 except ValueError:
                     continue
-                if question.key in seen:
+                if question.key in seen or not self.draws(question):
                     continue
                 seen.add(question.key)
                 yield question
@@ -129,8 +136,10 @@ class Grading(Job):
 
 
 def write_graded(job: Grading, journal: Journal) -> Counter[str]:
-    """Writes graded records and those set aside; counts both, and those without an answer yet."""
-    counts = Counter(read=0, graded=0, set_aside=0, without_answer=0)
+    """Writes graded records and those set aside; counts them, those without an answer yet among the
+    latter, and those that were not drawn.
+    """
+    counts = Counter(read=0, graded=0, set_aside=0, without_answer=0, not_drawn=0)
     for file in files_of(job.records):
         name, kept = file.relative_to(job.records), []
         with whole_lines(job.out / "graded" / name) as put:
@@ -138,7 +147,11 @@ def write_graded(job: Grading, journal: Journal) -> Counter[str]:
                 counts["read"] += 1
                 try:
                     record = record_of(line)
-                    answer = journal.answers.get(question_of(record).key)
+                    question = question_of(record)
+                    if not job.draws(question):
+                        counts["not_drawn"] += 1
+                        continue
+                    answer = journal.answers.get(question.key)
                     if answer is None:
                         counts["without_answer"] += 1
                         raise ValueError("no answer yet")
@@ -196,19 +209,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--records", type=Path, required=True, help="directory of records")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rubric", type=Path, default=RUBRIC, help="a text file; default: ours")
-    parser.add_argument("--again", type=float, default=0.0, help="share asked twice (0)")
+    parser.add_argument("--share", type=float, default=1.0, help="of the texts, asked at all (1)")
+    parser.add_argument("--again", type=float, default=0.0, help="of these, asked twice (0)")
     options = parser.parse_args(arguments)
     try:
-        faults: list[str] = []
-        if not 0 <= options.again <= 1:
-            faults.append(f"again: {options.again} is not a share, from 0 to 1")
+        faults = [
+            f"{name}: {value} is not a share, from 0 to 1"
+            for name, value in (("share", options.share), ("again", options.again))
+            if not 0 <= value <= 1
+        ]
         inner, outer = options.out.resolve(), options.records.resolve()
         if inner.is_relative_to(outer) or outer.is_relative_to(inner):
             faults.append(f"out: {options.out} lies within {options.records}, or around it")
         endpoint = endpoint_of(options, {}, faults)
         files_of(options.records)
         rubric = options.rubric.read_text("utf-8")
-        job = Grading(options.out, rubric, endpoint, options.records, options.again)
+        shares = options.share, options.again
+        job = Grading(options.out, rubric, endpoint, options.records, *shares)
         return run(job, options.command, options.results, lambda j: finish(job, j), IN_A_ROW)
     except (ValueError, FileNotFoundError, NotADirectoryError, FileExistsError) as error:
         print(f"error: {error}", file=sys.stderr)
