@@ -5,9 +5,9 @@
 All read the same files of JSON lines, on one core, each in a process of its own, in turn; the
 median of --repeats. Tokens are those of the documents, special ones not counted twice.
 
-- Tokenising: here `data.prepare` (tokens in shards, and the plan of full rows, best fit); datatrove's
-  `DocumentTokenizer` (tokens in a file, nothing is packed); `datasets`: `load_dataset`, `map` of
-  the tokenizer and `map` of concatenating and cutting, as transformers' examples do.
+- Tokenising: here `data.prepare` (tokens in shards, and the plan of full rows, best fit);
+  datatrove's `DocumentTokenizer` (tokens in a file, nothing is packed); `datasets`: `load_dataset`,
+  `map` of the tokenizer and `map` of concatenating and cutting, as transformers' examples do.
 - MinHash: datatrove's `MinhashDedupSignature` in either case, here with the words of
   `curate.steps.Words`, there with its own of English, which ask for spaCy.
 """

@@ -130,6 +130,19 @@ def test_what_cannot_be_judged_is_set_aside(tmp_path, capsys):
     assert [r["repeat"] for r in taken(tmp_path)] == [34.1]
 
 
+def test_the_report_counts_tokens_where_it_can(tmp_path, capsys):
+    """A text of w words is w tokens of this tokenizer, and `prepare` puts two around it."""
+    put(tmp_path / "records" / "0.jsonl", [paragraph("a", 0, 5, words=7), paragraph("b", 0, 5)])
+    (tmp_path / "rules.yaml").write_text("least: 3\n")
+    command = ["--rules", str(tmp_path / "rules.yaml"), "--records", str(tmp_path / "records")]
+    assert main(command) == 0
+    assert "| 2 | 2 | 12 | 12 | 12 | 1.00 |" in capsys.readouterr().out
+    assert main([*command, "--tokenizer", str(tokenizer(tmp_path / "tokenizer"))]) == 0
+    said = capsys.readouterr().out
+    assert "| 2 | 2 | 16 | 16 | 16 | 1.00 |" in said
+    assert "| tokens | taken |" in said
+
+
 def test_without_out_only_the_report_is_made(tmp_path, capsys):
     put(tmp_path / "records" / "0.jsonl", [paragraph("a", 0, 5)])
     before = sorted(tmp_path.rglob("*"))
@@ -221,6 +234,16 @@ def test_articles_to_be_joined_must_stand_together(tmp_path, capsys, files):
     for name in sorted(set(files)):
         own = [r for r, file in zip(records, files, strict=True) if file == name]
         put(tmp_path / "records" / f"{name}.jsonl", own)
-    assert select(tmp_path, {"join": True}) == 2
-    assert "article 'a' again; to be joined its paragraphs must follow" in capsys.readouterr().err
-    assert select(tmp_path, {}) == 0
+    assert select(tmp_path, {"join": True}) == 0
+    assert "3 read, 2 taken, 0 left out, 1 set aside" in capsys.readouterr().out
+    names = [file.name for file in (tmp_path / "out" / "documents").iterdir()]
+    assert [document["id"] for name in sorted(names) for document in taken(tmp_path, name)] == [
+        "a",
+        "b",
+    ]
+    (path,) = (tmp_path / "out" / "aside").iterdir()
+    (apart,) = map(json.loads, path.read_text().splitlines())
+    assert apart["reason"].startswith("apart from its article's other paragraphs")
+    assert json.loads(apart["raw"])["id"] == "a/1"
+    assert select(tmp_path, {}, out="all") == 0
+    assert "3 read, 3 taken" in capsys.readouterr().out

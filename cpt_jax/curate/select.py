@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpt_jax.curate.grades import Grade, grade_of
+from cpt_jax.curate.measure import Measure
 from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of, set_aside, whole_lines
 from cpt_jax.curate.rules import Rules, read_rules
 from cpt_jax.directories import whole_file
 from cpt_jax.lock import tell
-from cpt_jax.pages.blocks import Block, Heading, Items, Paragraph, Table, markdown
+from cpt_jax.pages.blocks import Block, Heading, Paragraph, Table, markdown
 
 REPORT, DOCUMENTS = "selection.md", "documents"
 NONE = Grade(0.0, "", "")
@@ -40,7 +41,6 @@ class Judged(NamedTuple):
     Attributes:
       grade: `NONE` where the rules ask for none.
       source, article: whose it is.
-      words: of its text.
       wanted: whether it is as good as `Rules.least` asks.
     """
 
@@ -48,7 +48,6 @@ class Judged(NamedTuple):
     grade: Grade
     source: str
     article: str
-    words: int
     wanted: bool
 
 
@@ -65,26 +64,28 @@ class Plan:
     Args:
       rules: by which.
       records: the directory.
+      measure: what the report counts; words, unless it is given a tokenizer.
 
     Attributes:
       counts: records read, taken, left out and set aside.
-      documents, words: by source: of all records; taken; taken, times their factors.
+      documents, sizes: by source: of all records; taken; taken, times their factors.
 
     Raises:
-      ValueError: there are no records, or the paragraphs of an article that are to be joined do not
-        follow one another.
+      ValueError: there are no records.
     """
 
-    def __init__(self, rules: Rules, records: Path):
+    def __init__(self, rules: Rules, records: Path, measure: Measure | None = None):
+        self.measure = measure or Measure(None)
         self.rules, self.files, self.root = rules, files_of(records), records
         self._articles: defaultdict[tuple[str, str], Article] = defaultdict(Article)
+        self._apart: set[tuple[Path, int]] = set()  # lines that are apart from their article's
         needed = rules.by_share is not None or rules.join
         if needed:
             self._count_articles()
         self.counts = Counter(read=0, taken=0, left_out=0, set_aside=0)
         self.documents: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-        self.words: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-        self.by_factor: Counter[float] = Counter()  # words taken, times the factor
+        self.sizes: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        self.by_factor: Counter[float] = Counter()  # of what is taken, times the factor
         self.most: list[tuple[float, str]] = []  # the highest factors, and ids
         for file in self.files:
             for number, line in lines_of(file):
@@ -100,12 +101,13 @@ class Plan:
         article = record["metadata"].get("article")
         if not isinstance(article, str) and (self.rules.join or self.rules.by_share):
             return "no article"
+        if (file, number) in self._apart:
+            return "apart from its article's other paragraphs, to be joined with them"
         return Judged(
             record,
             grade,
             str(record["metadata"].get("source", "")),
             str(article),
-            len(record["text"].split()),
             self.rules.least is None or grade.educational >= self.rules.least,
         )
 
@@ -136,10 +138,8 @@ class Plan:
                     continue
                 key = judged.source, judged.article
                 if self.rules.join and key != last and key in self._articles:
-                    raise ValueError(
-                        f"{file}:{number}: article {judged.article!r} again; to be joined its "
-                        "paragraphs must follow one another in one file"
-                    )
+                    self._apart.add((file, number))
+                    continue
                 last, seen = key, self._articles[key]
                 here = judged.grade.educational >= good
                 self._articles[key] = Article(seen.paragraphs + 1, seen.good + here)
@@ -151,12 +151,12 @@ class Plan:
             return
         factor = self.factor(judged)
         self.counts["taken" if factor > 0 else "left_out"] += 1
-        times = (1.0, float(factor > 0), factor)
+        size, times = self.measure(judged.record["text"]), (1.0, float(factor > 0), factor)
         for i, weight in enumerate(times):
             self.documents[judged.source][i] += weight
-            self.words[judged.source][i] += weight * judged.words
+            self.sizes[judged.source][i] += weight * size
         if factor > 0:
-            self.by_factor[factor] += round(factor * judged.words)
+            self.by_factor[factor] += round(factor * size)
             named = str(judged.record.get("id", ""))
             self.most = sorted([*self.most, (-factor, named)])[:MOST_SHOWN]
 
@@ -165,26 +165,28 @@ class Plan:
         total = sum(self.by_factor.values()) or 1
         rows = [
             [source or "(none)", *(f"{n:,.0f}" for n in self.documents[source][:2])]
-            + [f"{n:,.0f}" for n in self.words[source]]
-            + [f"{self.words[source][2] / max(self.words[source][1], 1):.2f}"]
-            for source in sorted(self.words)
+            + [f"{n:,.0f}" for n in self.sizes[source]]
+            + [f"{self.sizes[source][2] / max(self.sizes[source][1], 1):.2f}"]
+            for source in sorted(self.sizes)
         ]
         factors = [
-            [f"{factor:g}", f"{words:,}", f"{100 * words / total:.1f} %"]
-            for factor, words in sorted(self.by_factor.items(), reverse=True)
+            [f"{factor:g}", f"{size:,}", f"{100 * size / total:.1f} %"]
+            for factor, size in sorted(self.by_factor.items(), reverse=True)
         ]
         most = [[name, f"{-factor:g}"] for factor, name in self.most]
         said = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in self.counts.items())
-        head = ["source", "paragraphs", "taken", "words", "taken", "with repeats", "epochs"]
+        unit = self.measure.unit
+        head = ["source", "paragraphs", "taken", unit, "taken", "with repeats", "epochs"]
         return [
             Paragraph(f"Records: {said}."),
             Table(head, rows),
             Heading("By factor"),
-            Table(["times taken", "words with repeats", "share"], factors),
+            Table(["times taken", f"{unit} with repeats", "share"], factors),
             Heading("Most repeated"),
             Table(["id", "times taken"], most),
-            Items(
-                ["Epochs: how often a word that is taken is seen while the others are seen once."]
+            Paragraph(
+                f"Epochs: how often one of the {unit} that are taken is seen while what is taken "
+                "once is."
             ),
         ]
 
@@ -263,12 +265,14 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--rules", type=Path, required=True, help="a YAML file (docs/curate.md)")
     parser.add_argument("--records", type=Path, required=True, help="directory of graded records")
+    parser.add_argument("--tokenizer", help="the report counts its tokens; without, words")
     parser.add_argument("--out", type=Path, help="where documents go; without, only the report")
     options = parser.parse_args(arguments)
     try:
         if options.out is not None and options.out.exists() and any(options.out.iterdir()):
             raise FileExistsError(f"{options.out}: exists and is not empty; it is not overwritten")
-        plan = Plan(read_rules(options.rules), options.records)
+        measure = Measure(options.tokenizer)
+        plan = Plan(read_rules(options.rules), options.records, measure)
         tell(markdown(plan.report()))
         if options.out is not None:
             write(plan, options.out)

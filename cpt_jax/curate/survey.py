@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cpt_jax.curate.grades import Grade, grade_of
+from cpt_jax.curate.measure import Measure
 from cpt_jax.curate.records import ASIDE, files_of, lines_of, record_of
-from cpt_jax.data.prepare import TEMPLATE
-from cpt_jax.data.tokenizer import find_tokenizer, read_tokenizer, template_ids
 
 MOST_PACKED = 200_000  # records of the sample that is packed
 MOST_SHOWN = 1000  # characters of a sample's text
@@ -75,13 +74,9 @@ class Survey:
     """
 
     def __init__(self, tokenizer: str | None, samples: int):
-        self.unit = "words"
-        self.packed: Lengths | None = None
-        if tokenizer is not None:
-            self.unit, self.packed = "tokens", Lengths()
-            self._tokenizer, info = read_tokenizer(find_tokenizer(tokenizer))
-            added = template_ids(TEMPLATE, self._tokenizer, info["special_ids"])
-            self._added = sum(map(len, added))
+        self._length = Measure(tokenizer)
+        self.unit = self._length.unit
+        self.packed = None if tokenizer is None else Lengths()
         self.counts = {"read": 0, "ungraded": 0, "faulty": 0, "set aside": 0}
         self.sources: defaultdict[str, Size] = defaultdict(Size)
         self.lengths: Counter[tuple[str, int]] = Counter()
@@ -146,11 +141,6 @@ class Survey:
         about = found.get("metadata")
         reason = found.get("reason") or (about.get("reason") if isinstance(about, dict) else None)
         self.reasons[_before_quotes(reason) if isinstance(reason, str) else "no reason given"] += 1
-
-    def _length(self, text: str) -> int:
-        if self.packed is None:
-            return len(text.split())
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids) + self._added
 
     def _note_grade(self, grade: Grade) -> None:
         self.educational.append(grade.educational)
