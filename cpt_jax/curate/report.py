@@ -58,7 +58,7 @@ def _bars(title: str, names: Sequence[str], counts: np.ndarray, label: str) -> s
         places = range(len(counts))
         axes.set_axisbelow(True)
         axes.bar(places, counts, width=0.85, color=svg.SERIES[0])
-        step = max(1, len(names) // 7)
+        step = -(-len(names) // 7)  # more names would run into one another
         axes.set_xticks(list(places)[::step], names[::step])
         axes.set_xlabel(label)
         axes.yaxis.set_major_formatter("{x:,.0f}")
