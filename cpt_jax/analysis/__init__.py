@@ -1,0 +1,1 @@
+"""Why the detour works: where models differ, and which of their parts make the difference."""
