@@ -1,6 +1,7 @@
 """Analyses of models.
 
     python -m cpt_jax.analysis cka A B --control C D --texts 'heldout/*.jsonl' --out cka/
+    python -m cpt_jax.analysis needle A B --language fr --texts 'notes/*.jsonl' --out needle/
     python -m cpt_jax.analysis transplant --donor A --recipient B --preset 0-7 --out mixed/
 
 Exit codes: 0 done; 1 something outside (a full disk); 2 refused; 130 Ctrl-C, after which the same
@@ -13,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 
 from cpt_jax import memory
-from cpt_jax.analysis import divergence, transplant
+from cpt_jax.analysis import divergence, needle, transplant
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "cka": divergence.main,
+    "needle": needle.main,
     "transplant": transplant.main,
 }
 

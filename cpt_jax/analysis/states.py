@@ -1,4 +1,4 @@
-"""Hidden states of texts, a mean over each text's tokens for every layer, once for each model."""
+"""Hidden states of texts, computed once for each model, in batches of rows of like lengths."""
 
 import hashlib
 import json
@@ -17,6 +17,10 @@ from cpt_jax.finetune.encode import Vocabulary, open_vocabulary
 from cpt_jax.model import modernbert
 
 MULTIPLE = 64  # lengths of batches, tokens: so many programs at most as a row has such parts
+BATCH_TOKENS = 8192
+
+# Of a batch's hidden states [B, L, D], of all layers, and its segment ids: [B, ...].
+Reduce = Callable[[Any, Any], Any]
 
 
 def layer_means(
@@ -25,31 +29,21 @@ def layer_means(
     max_length: int,
     cache: Path | None,
     say: Callable[[str], Any],
-    batch_tokens: int = 8192,
+    batch_tokens: int = BATCH_TOKENS,
 ) -> Float[np.ndarray, "layers texts D"]:
     """Means over the tokens of each text, [CLS] and [SEP] among them, of every layer's output.
 
     Args:
-      model: whose; computed in fp32 on a CPU, else in bf16.
+      model: whose.
       texts: are cut to ``max_length`` tokens.
-      cache: a directory in which they are kept; another model's or other texts' are others.
-      say: takes lines of progress.
-      batch_tokens: of a batch, at most, where texts are no longer.
+      cache, say, batch_tokens: see `reduced`.
 
     Returns: float32; the first of N + 1 layers is the embeddings', the last after the final norm.
     """
-    mark = json.dumps([model.about, max_length, list(texts)], sort_keys=True)
-    file = cache and cache / f"{hashlib.sha256(mark.encode()).hexdigest()[:24]}.npy"
-    if file and file.exists():
-        return np.load(file)
     vocabulary = open_vocabulary(model.tokenizer)
     rows = [encoded(vocabulary, text, max_length) for text in texts]
-    means = _means(model, vocabulary.pad, rows, batch_tokens, say)
-    if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as opened:
-            np.save(opened.buffer, means)
-    return means
+    found = reduced(model, vocabulary.pad, rows, means, cache, say, batch_tokens)
+    return found.swapaxes(0, 1)
 
 
 def encoded(vocabulary: Vocabulary, text: str, max_length: int) -> list[int]:
@@ -58,22 +52,67 @@ def encoded(vocabulary: Vocabulary, text: str, max_length: int) -> list[int]:
     return [vocabulary.cls, *ids[: max_length - 2], vocabulary.sep]
 
 
-def _means(
-    model: Opened, pad: int, rows: list[list[int]], batch_tokens: int, say: Callable[[str], Any]
+def means(states: Any, segments: Any) -> Any:
+    """[B, layers, D]: of each layer the mean over a row's tokens."""
+    there = (segments > 0)[..., None]
+    count = there.sum(1)
+    wide = [jnp.where(there, state.astype(jnp.float32), 0).sum(1) / count for state in states]
+    return jnp.stack(wide, axis=1)
+
+
+def first_tokens(states: Any, segments: Any) -> Any:
+    """[B, D]: of the last layer the first token's."""
+    return states[-1][:, 0].astype(jnp.float32)
+
+
+def reduced(
+    model: Opened,
+    pad: int,
+    rows: Sequence[Sequence[int]],
+    reduce: Reduce,
+    cache: Path | None,
+    say: Callable[[str], Any],
+    batch_tokens: int = BATCH_TOKENS,
+) -> np.ndarray:
+    """What is kept of the hidden states of each row.
+
+    Args:
+      model: computed in fp32 on a CPU, else in bf16.
+      pad: the token that pads.
+      rows: token ids.
+      reduce: `means` or `first_tokens`.
+      cache: a directory in which it is kept; another model's or other rows' are others.
+      say: takes lines of progress.
+      batch_tokens: of a batch, at most, where no row alone is longer.
+    """
+    mark = json.dumps([model.about, reduce.__name__, list(map(list, rows))], sort_keys=True)
+    file = cache and cache / f"{hashlib.sha256(mark.encode()).hexdigest()[:24]}.npy"
+    if file and file.exists():
+        return np.load(file)
+    found = _computed(model, pad, rows, reduce, say, batch_tokens)
+    if file:
+        with whole_file(file) as opened:
+            np.save(opened.buffer, found)
+    return found
+
+
+def _computed(
+    model: Opened,
+    pad: int,
+    rows: Sequence[Sequence[int]],
+    reduce: Reduce,
+    say: Callable[[str], Any],
+    batch_tokens: int,
 ) -> np.ndarray:
     dtype = jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
     structure = modernbert.structure(model.spec, dtype=dtype)
     params = {path: jnp.asarray(array) for path, array in model.params().items()}
 
     @jax.jit
-    def means_of(params, ids, segments):
+    def compute(params, ids, segments):
         network = modernbert.merge(structure, params)
-        states = network(ids, segment_ids=segments, output_hidden_states=True).hidden_states
-        there = (segments > 0)[..., None]
-        count = there.sum(1)
-        return jnp.stack(
-            [(jnp.where(there, s.astype(jnp.float32), 0)).sum(1) / count for s in states]
-        )
+        output = network(ids, segment_ids=segments, output_hidden_states=True)
+        return reduce(output.hidden_states, segments)
 
     found: list[np.ndarray] = [np.empty(0)] * len(rows)
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))  # the longest first: memory
@@ -84,13 +123,13 @@ def _means(
         places = order[start : start + size]
         ids = np.full((size, length), pad, np.int32)
         segments = np.zeros((size, length), np.int32)
-        segments[:, 0] = 1  # a row that only fills the batch: its mean is of one token
+        segments[:, 0] = 1  # rows that only fill the batch: of one token
         for row, place in enumerate(places):
             ids[row, : len(rows[place])] = rows[place]
             segments[row, : len(rows[place])] = 1
-        means = np.asarray(means_of(params, ids, segments))
+        values = np.asarray(compute(params, ids, segments))
         for row, place in enumerate(places):
-            found[place] = means[:, row]
+            found[place] = values[row]
         start += len(places)
         say(f"{model.name}: {start:,} of {len(rows):,} texts")
-    return np.stack(found, axis=1)
+    return np.stack(found)
