@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from cpt_jax.model import modernbert
 
 MULTIPLE = 64  # lengths of batches, tokens: so many programs at most as a row has such parts
 BATCH_TOKENS = 8192
+SAY_SECONDS = 5.0
 
 # Of a batch's hidden states [B, L, D], of all layers, and its segment ids: [B, ...].
 Reduce = Callable[[Any, Any], Any]
@@ -116,7 +118,7 @@ def _computed(
 
     found: list[np.ndarray] = [np.empty(0)] * len(rows)
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))  # the longest first: memory
-    start = 0
+    start, told = 0, time.monotonic()
     while start < len(order):
         length = -(-len(rows[order[start]]) // MULTIPLE) * MULTIPLE
         size = max(1, batch_tokens // length)
@@ -131,5 +133,7 @@ def _computed(
         for row, place in enumerate(places):
             found[place] = values[row]
         start += len(places)
-        say(f"{model.name}: {start:,} of {len(rows):,} texts")
+        if time.monotonic() - told > SAY_SECONDS or start == len(rows):
+            told = time.monotonic()
+            say(f"{model.name}: {start:,} of {len(rows):,} texts")
     return np.stack(found)
