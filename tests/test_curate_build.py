@@ -112,7 +112,7 @@ def test_corpora_and_their_table(raw, built):
         assert manifest["seq_len"] == 64
     page = (built / "mixture.md").read_text()
     tokens = read_manifest(built / "cases")[0]["splits"]["train"]["row_tokens"]
-    assert f"| {75_000 / tokens:.2f} |" in page
+    assert f" | 75,000 | {75_000 / tokens:.2f} | " in page
     rows = [row.strip("| ").split(" | ") for row in page.splitlines() if row.count("|") == 3]
     counted = dict(row for row in rows if len(row) == 2)
     assert counted["read"] == str(len(raw.fates) + 1)
@@ -144,6 +144,18 @@ def test_what_is_there_is_not_done_again(raw, built):
     done = run(*arguments(raw, built, "-s", "tasks=3"))
     assert done.returncode == 2
     assert "tasks: 2 -> 3" in done.stderr
+    recipe = raw.folder / "recipe.py"
+    text = recipe.read_text()
+    recipe.write_text(text.replace("tokens=100_000", "tokens=200_000"))
+    try:
+        assert run(*arguments(raw, built)).returncode == 0  # another number of epochs, no more
+        assert "200,000 tokens" in (built / "mixture.md").read_text()
+        recipe.write_text(text.replace("least_words=5", "least_words=6"))
+        done = run(*arguments(raw, built))
+        assert done.returncode == 2
+        assert "least_words: 5 -> 6" in done.stderr
+    finally:
+        recipe.write_text(text)
 
 
 @pytest.mark.slow

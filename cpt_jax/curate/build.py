@@ -39,7 +39,8 @@ from cpt_jax.parsing import differences, parse_as, parse_change
 
 WORK, GRADED, SELECTED, ABOUT = "work", "graded", "selected", "build.json"
 GRADE_BATCH = 64  # paragraphs
-SHORT = 0.001  # of a share, that rows may be off
+# Of a recipe, what changes no record: epochs alone are reckoned by it.
+SAID = ("name", "tokens")
 
 
 class Ask(NamedTuple):
@@ -53,7 +54,6 @@ class Ask(NamedTuple):
       grader: directory of what `propagate train` made; None: it stops where a rule asks for grades.
       data: directory of the tasks whose test splits are looked for.
       place: where the pipeline runs.
-      workers: processes of `data.prepare`.
     """
 
     recipe: Recipe
@@ -118,11 +118,13 @@ def _check(ask: Ask, files: Sequence[steps.Raw]) -> None:
     """Writes what is built, or refuses to go on with something else."""
     if ask.recipe.decontaminate != () and ask.data is None:
         raise ValueError("--data: test splits are to be looked for (decontaminate=() says: none)")
+    recipe = dataclasses.asdict(ask.recipe)
     about = {
-        "recipe": dataclasses.asdict(ask.recipe),
+        "recipe": {name: value for name, value in recipe.items() if name not in SAID},
         "raw": {file.path: file.size for file in files},
         "tasks": ask.place.tasks,
         "tokenizer": sha256(find_tokenizer(ask.tokenizer)),
+        "data": None if ask.data is None else str(ask.data.resolve()),
     }
     about = json.loads(json.dumps(about))
     path = ask.work / ABOUT
@@ -174,6 +176,7 @@ def _prepare(ask: Ask, source: Source, say: Callable[[str], Any]) -> None:
         seq_len=ask.recipe.seq_len,
         repeat_field="repeat",
         heldout_fraction=ask.recipe.heldout_fraction,
+        workers=max(1, ask.place.workers),
     )
     train = manifest["splits"]["train"]
     say(f"{source.name}: {train['row_tokens']:,} tokens in {train['rows']:,} rows")
@@ -187,15 +190,15 @@ def _report(ask: Ask, counted: engine.Counts, say: Callable[[str], Any]) -> None
         train, share = manifest["splits"]["train"], recipe.shares[source.name]
         epochs = share * recipe.tokens / train["row_tokens"]
         sizes = [train["documents"], train["tokens"], train["row_tokens"], share * recipe.tokens]
-        rows.append(
-            [source.name, f"{share:.1%}", *(f"{size:,.0f}" for size in sizes), f"{epochs:.2f}"]
-        )
+        cells = [f"{share:.1%}", *(f"{size:,.0f}" for size in sizes), f"{epochs:.2f}"]
+        rows.append([source.name, *cells, f"{train['efficiency']:.2%}"])
         entries.append({"name": source.name, "path": str(ask.out / source.name), "weight": share})
-    head = ["source", "share", "documents", "tokens", "with repeats", "wanted", "epochs"]
+    head = ["source", "share", "documents", "tokens", "with repeats", "wanted", "epochs", "filled"]
     blocks: list[Block] = [
         Paragraph(
             f"Recipe {recipe.name}, {recipe.tokens:,.0f} tokens. Epochs: how often a run of so "
-            "many tokens reads all of a source, its repeats among it."
+            "many tokens reads all of a source, its repeats among it. Filled: what of its rows is "
+            "no padding."
         ),
         Table(head, rows),
         Heading("From raw files to records"),
@@ -209,7 +212,8 @@ def _report(ask: Ask, counted: engine.Counts, say: Callable[[str], Any]) -> None
     with whole_file(ask.out / "mixture.md") as file:
         file.write(markdown(blocks, f"Mixture {recipe.name}"))
     asides = [ask.work / engine.ASIDE]
-    found = survey(ask.work / SELECTED, ask.tokenizer, asides=asides)
+    # In words: `prepare` has counted the tokens, and to do so again would take as long.
+    found = survey(ask.work / SELECTED, asides=asides)
     with whole_file(ask.out / "report.html") as file:
         blocks += report.page(found, recipe.seq_len)
         file.write(page(f"Mixture {recipe.name}", "", blocks))
