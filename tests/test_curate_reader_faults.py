@@ -1,11 +1,13 @@
 """Broken files: a fault with its place and reason each time, never an exception, never a loss."""
 
+import datetime
 import gzip
 import io
 import json
 import tracemalloc
 
 import numpy as np
+import orjson
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -124,6 +126,26 @@ def test_a_gigantic_text_is_set_aside():
     fault, item = read("jsonl", line)
     assert fault == Fault("line 1", f"more than {MOST:,} characters")
     assert len(item["text"]) == MOST
+
+
+def test_metadata_is_what_any_json_holds():
+    odd = {"big": 2**70, "least": -(2**63), "half": "a\ud800b", "deep": [[[{"x": 1}]]], "no": None}
+    for _ in range(60):
+        odd["deep"] = [odd["deep"]]
+    line = json.dumps({"text": "One.", "id": "i\udfff", "metadata": odd})
+    (item,) = read("jsonl", line)
+    about = item["metadata"]
+    assert about["big"] == str(2**70)
+    assert about["least"] == str(-(2**63))
+    assert (about["half"], item["id"], about["article"]) == ("a?b", "i?", "i?")
+    assert orjson.loads(orjson.dumps(item)) == item
+    day = datetime.date(2020, 1, 2)
+    file = io.BytesIO()
+    table = {"text": ["One."], "day": [day], "raw": [b"\xff"], "metadata": [{"when": day}]}
+    pyarrow.parquet.write_table(pyarrow.table(table), file)
+    (item,) = read("parquet", file.getvalue())
+    assert item["metadata"]["when"] == "2020-01-02"
+    assert orjson.loads(orjson.dumps(item)) == item
 
 
 def test_control_characters_are_spaces():

@@ -126,7 +126,7 @@ def test_jats_articles_of_a_set_and_their_names():
     items = read(
         "jats", f"<pmc-articleset>{body}{nameless}{by_doi}</pmc-articleset>", "a/b.nxml.gz"
     )
-    assert [item["metadata"]["article"] for item in items[::4]] == ["PMC222", "b", "11"]
+    assert [item["metadata"]["article"] for item in items[::4]] == ["PMC222", "a/b", "11"]
     assert len(items) == 12
 
 
@@ -165,7 +165,7 @@ def test_leaflets_by_headings_and_empty_lines(encoding):
 
 def test_a_text_file_is_one_text():
     (item,) = read("text", "One line.\r\n\r\nAnother?".encode("utf-16"), "a/b.txt.gz")
-    assert (item["text"], item["id"]) == ("One line.\n\nAnother?", "b/0")
+    assert (item["text"], item["id"]) == ("One line.\n\nAnother?", "a/b/0")
 
 
 def notes(*rows):
@@ -210,7 +210,7 @@ def test_instructions_as_lines_and_as_a_list(form):
         whole = json.dumps([value, value, value], indent=2)
         items = read("chat", whole, "set/a.json")
         assert texts(items) == ["Why?\n\nSo."] * 3
-        assert [item["id"] for item in items] == ["a:1/0", "a:2/0", "a:3/0"]
+        assert [item["id"] for item in items] == [f"set/a:{i}/0" for i in (1, 2, 3)]
 
 
 def test_an_input_stands_between_question_and_answer():
@@ -231,8 +231,8 @@ def test_jsonl_and_parquet_take_records_and_any_objects(tmp_path):
     assert first == {"text": "One.", "id": "A/3", "metadata": about}
     about = {"article": "7", "place": 0, "year": 1999}
     assert second == {"text": "Two.", "id": "7", "metadata": about}
-    about = {"article": "x:3", "place": 0}
-    assert third == {"text": "Three.", "id": "x:3/0", "metadata": about}
+    about = {"article": "d/x:3", "place": 0}
+    assert third == {"text": "Three.", "id": "d/x:3/0", "metadata": about}
     table = pyarrow.table({"text": ["Two.", None], "id": ["7", "8"], "year": [1999, 2000]})
     pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
     item, fault = read("parquet", (tmp_path / "x.parquet").read_bytes(), "x.parquet")

@@ -27,6 +27,8 @@ from cpt_jax.curate.recipe import LANGUAGES, Source
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 # What reading a cut or broken archive raises. A disk's own faults are another OSError.
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError)
+# Metadata that mean something to datatrove or to us: a file's own go by another name.
+OURS = frozenset({"source", "file", "rank", "filter_reason", "duplicate_count"})
 NAMED = "${rank}.jsonl.gz"  # a file of each task
 
 
@@ -101,27 +103,26 @@ class ReadSources(PipelineStep):
         """Yields records; faults are counted and written."""
         with self.faults as faults:
             for file in self.files[rank::world_size]:
-                for document in self._read(file):
+                for name, item in self._items(file, READERS[self.sources[file.source].reader]):
                     self.stat_update("read")
-                    if "filter_reason" in document.metadata:
+                    if isinstance(item, Fault):
                         self.stat_update("faults")
-                        faults.write(document, rank)
-                    else:
-                        self.update_doc_stats(document)
-                        yield document
+                        about = {"source": file.source, "file": name, "place": item.place}
+                        about["filter_reason"] = item.reason
+                        faults.write(Document("", name, metadata=about), rank)
+                        continue
+                    document = self._document(self.sources[file.source], name, item)
+                    self.update_doc_stats(document)
+                    yield document
 
-    def _read(self, file: Raw) -> Iterator[Document]:
-        """What is in a file; a fault has its reason in the metadata."""
-        source = self.sources[file.source]
-        for name, item in self._items(file, READERS[source.reader]):
-            about = {"source": source.name, "file": name}
-            if isinstance(item, Fault):
-                about |= {"place": item.place, "filter_reason": item.reason}
-                yield Document("", name, metadata=about)
-                continue
-            about |= item["metadata"]
-            about["licence"] = about.get("licence") or source.licence
-            yield Document(item["text"], item["id"], metadata=about | {"source": source.name})
+    @staticmethod
+    def _document(source: Source, name: str, item: Record) -> Document:
+        """A record with its source, file and licence; what is ours is not a file's to say."""
+        about = {"file": name}
+        for key, value in item["metadata"].items():
+            about[f"{key}_there" if key in OURS else key] = value
+        about["licence"] = about.get("licence") or source.licence
+        return Document(item["text"], item["id"], metadata=about | {"source": source.name})
 
     def _items(self, file: Raw, reader: Reader) -> Iterator[tuple[str, Record | Fault]]:
         """What a reader finds in a file, or in each file of an archive; with its name."""

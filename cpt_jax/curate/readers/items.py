@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypedDict
 
 MOST = 10_000_000  # characters of a record: ten times the longest book
+DEEPEST = 20  # lists and objects of metadata in one another
 # Control characters but tab and line feed; what OCR and old exports leave between words.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -54,13 +55,30 @@ def record(text: str, article: str, place: int, about: Mapping[str, Any]) -> Rec
         text.encode("utf-8")
     except UnicodeEncodeError:
         return Fault(where, "bytes or escapes that are no character")
-    metadata = {"article": article, "place": place} | {k: v for k, v in about.items() if v != ""}
-    return {"text": text, "id": where, "metadata": metadata}
+    kept = {name: plain(value) for name, value in about.items() if value != ""}
+    metadata = {"article": plain(article), "place": place, **kept}
+    return {"text": text, "id": plain(where), "metadata": metadata}
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value as any JSON holds it: numbers of 64 bits, characters that are some, known types."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, bool | float) or value is None:
+        return value
+    if isinstance(value, int) and abs(value) < 2**63:
+        return value
+    if isinstance(value, list | tuple | dict) and depth < DEEPEST:
+        if isinstance(value, dict):
+            return {str(plain(k)): plain(v, depth + 1) for k, v in value.items()}
+        return [plain(each, depth + 1) for each in value]
+    return plain(str(value)[:1000])
 
 
 def stem(name: str) -> str:
-    """What a file is called, without folders and endings: the name of an article that has none."""
-    return name.rsplit("/", 1)[-1].split(".", 1)[0]
+    """A file's path without its endings: the name of an article that has no other."""
+    folder, slash, file = name.rpartition("/")
+    return folder + slash + file.split(".", 1)[0]
 
 
 def decoded(raw: bytes) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from cpt_jax.curate.readers.items import Fault, Record, decoded, record, stem
+from cpt_jax.curate.readers.items import Fault, Record, decoded, plain, record, stem
 
 ROWS = 1000  # of a table at a time
 # A question, what it is about, and an answer, by the names that they have in the sets.
@@ -74,7 +74,7 @@ def _plain(value: Mapping[str, Any] | str, name: str, number: int) -> Record | F
     if isinstance(item, Fault):
         return Fault(f"line {number}", item.reason)
     if known is not None:
-        item["id"] = str(known)
+        item["id"] = plain(str(known))
     return item
 
 
