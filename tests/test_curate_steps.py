@@ -87,8 +87,8 @@ def test_a_source_without_files_is_named(tmp_path):
 def test_raw_inputs_may_be_in_a_store(tmp_path):
     import fsspec
 
-    with fsspec.open("memory://raw/x/a.jsonl", "w") as file:
-        file.write('{"text": "One."}\n')
+    store = fsspec.filesystem("memory")
+    store.pipe("/raw/x/a.jsonl", b'{"text": "One."}\n')
     step = ReadSources(
         "memory://raw",
         find_raw("memory://raw", [source("x/*")]),
