@@ -2,6 +2,7 @@
 
     python -m cpt_jax.analysis cka A B --control C D --texts 'heldout/*.jsonl' --out cka/
     python -m cpt_jax.analysis needle A B --language fr --texts 'notes/*.jsonl' --out needle/
+    python -m cpt_jax.analysis probe A B --task ncbi_disease --data tasks/ --out probe/
     python -m cpt_jax.analysis transplant --donor A --recipient B --preset 0-7 --out mixed/
 
 Exit codes: 0 done; 1 something outside (a full disk); 2 refused; 130 Ctrl-C, after which the same
@@ -14,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 
 from cpt_jax import memory
-from cpt_jax.analysis import divergence, needle, transplant
+from cpt_jax.analysis import divergence, needle, probing, transplant
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "cka": divergence.main,
     "needle": needle.main,
+    "probe": probing.main,
     "transplant": transplant.main,
 }
 

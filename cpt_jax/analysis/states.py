@@ -21,8 +21,9 @@ MULTIPLE = 64  # lengths of batches, tokens: so many programs at most as a row h
 BATCH_TOKENS = 8192
 SAY_SECONDS = 5.0
 
-# Of a batch's hidden states [B, L, D], of all layers, and its segment ids: [B, ...].
-Reduce = Callable[[Any, Any], Any]
+# Of a batch's hidden states [B, L, D], of all layers, its segment ids, and places in its rows
+# [B, P]: what is kept, [B, ...].
+Reduce = Callable[[Any, Any, Any], Any]
 
 
 def layer_means(
@@ -54,7 +55,7 @@ def encoded(vocabulary: Vocabulary, text: str, max_length: int) -> list[int]:
     return [vocabulary.cls, *ids[: max_length - 2], vocabulary.sep]
 
 
-def means(states: Any, segments: Any) -> Any:
+def means(states: Any, segments: Any, places: Any) -> Any:
     """[B, layers, D]: of each layer the mean over a row's tokens."""
     there = (segments > 0)[..., None]
     count = there.sum(1)
@@ -62,9 +63,15 @@ def means(states: Any, segments: Any) -> Any:
     return jnp.stack(wide, axis=1)
 
 
-def first_tokens(states: Any, segments: Any) -> Any:
+def first_tokens(states: Any, segments: Any, places: Any) -> Any:
     """[B, D]: of the last layer the first token's."""
     return states[-1][:, 0].astype(jnp.float32)
+
+
+def at_places(states: Any, segments: Any, places: Any) -> Any:
+    """[B, layers, P, D]: of every layer the states of the tokens at some places."""
+    chosen = [jnp.take_along_axis(state, places[..., None], axis=1) for state in states]
+    return jnp.stack(chosen, axis=1).astype(jnp.float32)
 
 
 def reduced(
@@ -75,6 +82,7 @@ def reduced(
     cache: Path | None,
     say: Callable[[str], Any],
     batch_tokens: int = BATCH_TOKENS,
+    places: Sequence[Sequence[int]] | None = None,
 ) -> np.ndarray:
     """What is kept of the hidden states of each row.
 
@@ -82,16 +90,19 @@ def reduced(
       model: computed in fp32 on a CPU, else in bf16.
       pad: the token that pads.
       rows: token ids.
-      reduce: `means` or `first_tokens`.
+      reduce: `means`, `first_tokens` or `at_places`.
       cache: a directory in which it is kept; another model's or other rows' are others.
       say: takes lines of progress.
       batch_tokens: of a batch, at most, where no row alone is longer.
+      places: in each row, as many in one as in another, for `at_places`.
     """
-    mark = json.dumps([model.about, reduce.__name__, list(map(list, rows))], sort_keys=True)
+    places = places or [[0]] * len(rows)
+    read = [list(map(int, row)) for row in rows], [list(map(int, each)) for each in places]
+    mark = json.dumps([model.about, reduce.__name__, *read], sort_keys=True)
     file = cache and cache / f"{hashlib.sha256(mark.encode()).hexdigest()[:24]}.npy"
     if file and file.exists():
         return np.load(file)
-    found = _computed(model, pad, rows, reduce, say, batch_tokens)
+    found = _computed(model, pad, rows, np.array(places), reduce, say, batch_tokens)
     if file:
         with whole_file(file) as opened:
             np.save(opened.buffer, found)
@@ -102,6 +113,7 @@ def _computed(
     model: Opened,
     pad: int,
     rows: Sequence[Sequence[int]],
+    places: np.ndarray,
     reduce: Reduce,
     say: Callable[[str], Any],
     batch_tokens: int,
@@ -111,10 +123,10 @@ def _computed(
     params = {path: jnp.asarray(array) for path, array in model.params().items()}
 
     @jax.jit
-    def compute(params, ids, segments):
+    def compute(params, ids, segments, at):
         network = modernbert.merge(structure, params)
         output = network(ids, segment_ids=segments, output_hidden_states=True)
-        return reduce(output.hidden_states, segments)
+        return reduce(output.hidden_states, segments, at)
 
     found: list[np.ndarray] = [np.empty(0)] * len(rows)
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))  # the longest first: memory
@@ -122,17 +134,19 @@ def _computed(
     while start < len(order):
         length = -(-len(rows[order[start]]) // MULTIPLE) * MULTIPLE
         size = max(1, batch_tokens // length)
-        places = order[start : start + size]
+        together = order[start : start + size]
         ids = np.full((size, length), pad, np.int32)
         segments = np.zeros((size, length), np.int32)
         segments[:, 0] = 1  # rows that only fill the batch: of one token
-        for row, place in enumerate(places):
-            ids[row, : len(rows[place])] = rows[place]
-            segments[row, : len(rows[place])] = 1
-        values = np.asarray(compute(params, ids, segments))
-        for row, place in enumerate(places):
-            found[place] = values[row]
-        start += len(places)
+        at = np.zeros((size, places.shape[1]), np.int32)
+        for row, number in enumerate(together):
+            ids[row, : len(rows[number])] = rows[number]
+            segments[row, : len(rows[number])] = 1
+            at[row] = places[number]
+        values = np.asarray(compute(params, ids, segments, at))
+        for row, number in enumerate(together):
+            found[number] = values[row]
+        start += len(together)
         if time.monotonic() - told > SAY_SECONDS or start == len(rows):
             told = time.monotonic()
             say(f"{model.name}: {start:,} of {len(rows):,} texts")
