@@ -132,7 +132,7 @@ def test_a_control_is_of_word_types_and_cannot_be_known_of_new_ones():
     chance = max(drawn["test"].mean(), 1 - drawn["test"].mean())
     assert linear.accuracy(states, drawn) < chance + 4 * np.sqrt(0.25 / 1000)
     # Where train and test share their types it can be learnt by heart.
-    same: dict[str, list[Word]] = {split: of["train"] for split in map(str, SPLITS)}
+    same: dict[str, list[Word]] = dict.fromkeys(map(str, SPLITS), of["train"])
     wide = rng.normal(size=(400, 400)).repeat(2, axis=0)
     known = control(same, dict.fromkeys(SPLITS, labels["train"]))
     assert linear.accuracy(dict.fromkeys(SPLITS, wide), known) > 0.99
