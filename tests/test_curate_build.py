@@ -129,6 +129,19 @@ def test_one_worker_or_two(raw, built, tmp_path):
     assert contents(tmp_path / "out" / "work") == contents(built / "work")
 
 
+def test_a_recipe_that_looks_for_no_test_split_keeps_them(raw, tmp_path):
+    """Though it is told where they are."""
+    recipe = (raw.folder / "recipe.py").read_text()
+    start = recipe.index("decontaminate=(")
+    end = recipe.index("),", start) + 2
+    (tmp_path / "recipe.py").write_text(recipe[:start] + "decontaminate=()," + recipe[end:])
+    more = arguments(raw, tmp_path / "out")
+    more[1] = str(tmp_path / "recipe.py")
+    assert run(*more).returncode == 0
+    kept = {record["id"].removesuffix("/0") for record in lines(tmp_path / "out/work/unique")}
+    assert "tested" in kept
+
+
 def test_one_process_at_a_time(raw, built):
     with (built / "work/lock").open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)

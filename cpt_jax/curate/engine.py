@@ -133,9 +133,10 @@ def stages(
     config = ExactDedupConfig(content_getter=text_of, hash_config=SHA1)
     once = ExactDedupFilter(f"{exact}/duplicates", config)
     once_noted = ExactDedupFilter(f"{exact}/duplicates", config, aside("exact", "duplicate"))
+    wanted = recipe.decontaminate
     read: list[PipelineStep] = [
         ReadSources(root, files, recipe.sources, aside("faults")),
-        Keep(recipe.sources, data, recipe.decontaminate or (), aside("unfit")),
+        Keep(recipe.sources, None if wanted == () else data, wanted or (), aside("unfit")),
         writer(f"{out}/{READ}"),
     ]
     before = records(f"{out}/{READ}")

@@ -3,7 +3,7 @@
 They are pickled and sent to where they run: what they need is opened there.
 """
 
-import gzip
+import io
 import lzma
 import tarfile
 import zlib
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow
 from datatrove.data import Document
 from datatrove.io import get_datafolder
 from datatrove.pipeline.base import PipelineStep
@@ -25,8 +26,11 @@ from cpt_jax.curate.readers import READERS, Fault, Reader, Record
 from cpt_jax.curate.recipe import LANGUAGES, Source
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-# What reading a cut or broken archive raises. A disk's own faults are another OSError.
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError)
+# What reading a cut or broken archive raises; gzip, bz2 and pyarrow an OSError without a number,
+# which a disk's own faults have.
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, OSError)
+EndOfArchive: Any = tarfile.EOFHeaderError  # pyright: ignore[reportAttributeAccessIssue]
+ZSTD = (".zst", ".zstd")
 # Metadata that mean something to datatrove or to us: a file's own go by another name.
 OURS = frozenset({"source", "file", "rank", "filter_reason", "duplicate_count"})
 NAMED = "${rank}.jsonl.gz"  # a file of each task
@@ -47,11 +51,13 @@ def find_raw(root: str, sources: Sequence[Source]) -> list[Raw]:
     """
     folder, found = get_datafolder(root), []
     for source in sources:
+        of_source: dict[str, Raw] = {}  # a file once, though two globs name it
         for glob in source.files:
             paths = folder.list_files(glob_pattern=glob)
             if not paths:
                 raise FileNotFoundError(f"{source.name}: no file {glob} in {root}")
-            found += [Raw(source.name, path, folder.size(path)) for path in paths]
+            of_source |= {path: Raw(source.name, path, folder.size(path)) for path in paths}
+        found += of_source.values()
     return found
 
 
@@ -76,6 +82,18 @@ def writer(folder: str, reason: str | None = None, name: str = NAMED) -> JsonlWr
 def records(folder: str) -> JsonlReader:
     """Reads what `writer` wrote."""
     return JsonlReader(folder, glob_pattern="*.jsonl.gz", add_file_path=False)
+
+
+class _Member(tarfile.TarInfo):
+    """A member of an archive; notes that the archive's end was read, which tarfile does not ask."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: Any) -> Any:
+        try:
+            return super().fromtarfile(tarfile)
+        except EndOfArchive:
+            tarfile.ended = True
+            raise
 
 
 class ReadSources(PipelineStep):
@@ -127,18 +145,25 @@ class ReadSources(PipelineStep):
     def _items(self, file: Raw, reader: Reader) -> Iterator[tuple[str, Record | Fault]]:
         """What a reader finds in a file, or in each file of an archive; with its name."""
         archive = file.path.endswith(ARCHIVES)
-        compression = None if archive else "infer"
+        packed = file.path.endswith(ZSTD)
+        compression = None if archive or packed else "infer"
         try:
             with self.folder.open(file.path, "rb", compression=compression) as opened:
                 if not archive:
+                    if packed:  # pyarrow's says that a file is cut, where fsspec's ends
+                        opened = io.BufferedReader(pyarrow.CompressedInputStream(opened, "zstd"))
                     yield from ((file.path, item) for item in reader(opened, file.path))
                     return
-                with tarfile.open(fileobj=opened, mode="r|*") as members:
+                with tarfile.open(fileobj=opened, mode="r|*", tarinfo=_Member) as members:
                     for member in members:
                         if content := members.extractfile(member):
                             name = f"{file.path}/{member.name}"
                             yield from ((name, item) for item in reader(content, member.name))
-        except DAMAGED:
+                    if not getattr(members, "ended", False):
+                        raise EOFError
+        except DAMAGED as error:
+            if getattr(error, "errno", None) is not None:
+                raise
             yield file.path, Fault(file.path, "a damaged archive: what comes after is not read")
 
 
