@@ -252,8 +252,10 @@ def parse(arguments: Sequence[str]) -> Ask:
     if faults:
         raise ValueError("; ".join(faults))
     recipe = read_recipe(options.recipe)
-    ways = options.raw, options.out, options.tokenizer, options.grader, options.data
-    return Ask(recipe, *ways, place)
+    # Whole paths: a task may run where the command was not typed.
+    raw = options.raw if "://" in options.raw else str(Path(options.raw).absolute())
+    data = options.data and options.data.absolute()
+    return Ask(recipe, raw, options.out, options.tokenizer, options.grader, data, place)
 
 
 def main(arguments: Sequence[str]) -> int:
