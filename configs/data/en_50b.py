@@ -1,7 +1,7 @@
 """The English mixture of 50B tokens (arXiv 2605.12438, section 4): what configs/en_base_50b.py and
 configs/en_large_50b.py read, from data/en.
 
-    python -m cpt_jax.curate.build --recipe configs/data/en_50b.py --raw raw/en --out data/en_50b ...
+    python -m cpt_jax.curate.build --recipe configs/data/en_50b.py --raw raw/en --out data/en_50b
     mv data/en_50b/pmc_educational data/en_50b/instructions data/en_50b/mimic_notes data/en/
 """
 
